@@ -1,0 +1,37 @@
+-- +goose Up
+
+-- A file that was imported into a table, known by its content and not by its
+-- name. The id is the short half of a record's key: (id, line).
+CREATE TABLE gatepost.imports (
+    id         integer     GENERATED ALWAYS AS IDENTITY,
+    target     text        NOT NULL,
+    sha256     bytea       NOT NULL,
+    file       text        NOT NULL,
+    bytes      bigint      NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT imports_pkey PRIMARY KEY (id),
+    CONSTRAINT imports_sha256_key UNIQUE (sha256, target),
+    CONSTRAINT imports_sha256_length CHECK (octet_length(sha256) = 32),
+    CONSTRAINT imports_bytes_range CHECK (bytes >= 0)
+);
+
+COMMENT ON TABLE gatepost.imports IS 'Gatepost: files that were imported, by the SHA-256 of their content';
+
+-- The records of an import that could not be used, as they stood in the file.
+CREATE TABLE gatepost.import_rejects (
+    import_id  integer     NOT NULL,
+    line       bigint      NOT NULL,
+    raw        bytea       NOT NULL,
+    reason     text        NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT import_rejects_pkey PRIMARY KEY (import_id, line),
+    CONSTRAINT import_rejects_import_id_fkey FOREIGN KEY (import_id) REFERENCES gatepost.imports (id) ON DELETE CASCADE,
+    CONSTRAINT import_rejects_line_range CHECK (line > 0)
+);
+
+COMMENT ON TABLE gatepost.import_rejects IS 'Gatepost: records of a file that were rejected, with the line and the reason';
+
+-- +goose Down
+
+DROP TABLE gatepost.import_rejects;
+DROP TABLE gatepost.imports;

@@ -1,0 +1,83 @@
+-- LeaseFence checks that a token is still the current one and keeps it so until
+-- the transaction ends. FOR KEY SHARE waits for, and then holds off, a takeover
+-- (a key update, because token is in a unique index) and lets heartbeats and
+-- the release pass. The expiry is compared with a clock that is read after the
+-- lock. No row: the token is not the current one. xids counts the transaction
+-- ids that this backend holds: more than one inside a savepoint. It leaves the
+-- transaction's timeouts alone.
+-- name: LeaseFence :one
+WITH locked AS MATERIALIZED (
+    SELECT l.expires_at
+    FROM gatepost.leases AS l
+    WHERE l.name = @name
+        AND l.slot = @slot
+        AND l.token = @token
+        AND l.nonce = (@nonce::text)::uuid
+    FOR KEY SHARE
+)
+SELECT
+    (locked.expires_at > clock_timestamp())::boolean AS live,
+    pg_current_xact_id()::text AS xid,
+    (
+        SELECT count(*)
+        FROM pg_catalog.pg_locks
+        WHERE pg_locks.pid = pg_backend_pid()
+            AND pg_locks.locktype = 'transactionid'
+            AND pg_locks.mode = 'ExclusiveLock'
+            AND pg_locks.granted
+    )::bigint AS xids
+FROM locked;
+
+-- LeaseFenceFirst is LeaseFence as the first statement of a transaction of our
+-- own. It bounds the transaction too, where the limit is stricter than what is
+-- set: the limits are in the same statement because at REPEATABLE READ the
+-- fence must be the statement that takes the snapshot, and they come first
+-- because the lock wait is under them. It also returns what resolves a COMMIT
+-- whose answer is lost: the transaction id, and which server gave it.
+-- name: LeaseFenceFirst :one
+WITH limits AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
+        CASE WHEN current_setting('statement_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
+        CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
+        -- PostgreSQL 17 and later; the setting is NULL before.
+        CASE WHEN current_setting('transaction_timeout', true)::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', sqlc.arg(limit_ms)::bigint::text, true) END
+), locked AS MATERIALIZED (
+    SELECT l.expires_at
+    FROM limits
+    CROSS JOIN gatepost.leases AS l
+    WHERE l.name = @name
+        AND l.slot = @slot
+        AND l.token = @token
+        AND l.nonce = (@nonce::text)::uuid
+    FOR KEY SHARE OF l
+)
+SELECT
+    (locked.expires_at > clock_timestamp())::boolean AS live,
+    pg_current_xact_id()::text AS xid,
+    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
+    left(pg_walfile_name(pg_current_wal_lsn()), 8)::text AS timeline
+FROM locked;
+
+-- LeaseToken reads the current token of a name, to tell a refused holder which
+-- one it was refused for. It locks nothing.
+-- name: LeaseToken :one
+SELECT l.token
+FROM gatepost.leases AS l
+WHERE l.name = @name
+    AND l.slot = @slot;
+
+-- TransactionStatus tells what became of a transaction whose COMMIT was not
+-- answered: committed, aborted, in progress, or empty when it is too old. It is
+-- to be believed only from the server, and on the timeline, that the
+-- transaction ran on.
+-- name: TransactionStatus :one
+SELECT
+    coalesce(pg_xact_status((@xid::text)::xid8), '')::text AS status,
+    pg_is_in_recovery()::boolean AS recovering,
+    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
+    (CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)::text AS timeline;
