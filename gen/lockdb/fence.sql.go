@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const leaseFence = `-- name: LeaseFence :one
+const LeaseFence = `-- name: LeaseFence :one
 WITH locked AS MATERIALIZED (
     SELECT l.expires_at
     FROM gatepost.leases AS l
@@ -54,7 +54,7 @@ type LeaseFenceRow struct {
 // ids that this backend holds: more than one inside a savepoint. It leaves the
 // transaction's timeouts alone.
 func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (LeaseFenceRow, error) {
-	row := q.db.QueryRow(ctx, leaseFence,
+	row := q.db.QueryRow(ctx, LeaseFence,
 		arg.Name,
 		arg.Slot,
 		arg.Token,
@@ -65,7 +65,7 @@ func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (LeaseFe
 	return i, err
 }
 
-const leaseFenceFirst = `-- name: LeaseFenceFirst :one
+const LeaseFenceFirst = `-- name: LeaseFenceFirst :one
 WITH limits AS MATERIALIZED (
     SELECT
         CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND $1::bigint * interval '1 ms'
@@ -117,7 +117,7 @@ type LeaseFenceFirstRow struct {
 // because the lock wait is under them. It also returns what resolves a COMMIT
 // whose answer is lost: the transaction id, and which server gave it.
 func (q *Queries) LeaseFenceFirst(ctx context.Context, arg LeaseFenceFirstParams) (LeaseFenceFirstRow, error) {
-	row := q.db.QueryRow(ctx, leaseFenceFirst,
+	row := q.db.QueryRow(ctx, LeaseFenceFirst,
 		arg.LimitMs,
 		arg.Name,
 		arg.Slot,
@@ -134,7 +134,7 @@ func (q *Queries) LeaseFenceFirst(ctx context.Context, arg LeaseFenceFirstParams
 	return i, err
 }
 
-const leaseToken = `-- name: LeaseToken :one
+const LeaseToken = `-- name: LeaseToken :one
 SELECT l.token
 FROM gatepost.leases AS l
 WHERE l.name = $1
@@ -149,39 +149,8 @@ type LeaseTokenParams struct {
 // LeaseToken reads the current token of a name, to tell a refused holder which
 // one it was refused for. It locks nothing.
 func (q *Queries) LeaseToken(ctx context.Context, arg LeaseTokenParams) (int64, error) {
-	row := q.db.QueryRow(ctx, leaseToken, arg.Name, arg.Slot)
+	row := q.db.QueryRow(ctx, LeaseToken, arg.Name, arg.Slot)
 	var token int64
 	err := row.Scan(&token)
 	return token, err
-}
-
-const transactionStatus = `-- name: TransactionStatus :one
-SELECT
-    coalesce(pg_xact_status(($1::text)::xid8), '')::text AS status,
-    pg_is_in_recovery()::boolean AS recovering,
-    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
-    (CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)::text AS timeline
-`
-
-type TransactionStatusRow struct {
-	Status           string
-	Recovering       bool
-	SystemIdentifier string
-	Timeline         string
-}
-
-// TransactionStatus tells what became of a transaction whose COMMIT was not
-// answered: committed, aborted, in progress, or empty when it is too old. It is
-// to be believed only from the server, and on the timeline, that the
-// transaction ran on.
-func (q *Queries) TransactionStatus(ctx context.Context, xid string) (TransactionStatusRow, error) {
-	row := q.db.QueryRow(ctx, transactionStatus, xid)
-	var i TransactionStatusRow
-	err := row.Scan(
-		&i.Status,
-		&i.Recovering,
-		&i.SystemIdentifier,
-		&i.Timeline,
-	)
-	return i, err
 }

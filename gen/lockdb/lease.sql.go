@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const leaseAcquire = `-- name: LeaseAcquire :one
+const LeaseAcquire = `-- name: LeaseAcquire :one
 WITH seen AS MATERIALIZED (
     SELECT
         l.token,
@@ -114,7 +114,7 @@ type LeaseAcquireRow struct {
 // an older snapshot than the version that was locked. The token is minted here
 // and nowhere else. Runs at READ COMMITTED.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
-	row := q.db.QueryRow(ctx, leaseAcquire,
+	row := q.db.QueryRow(ctx, LeaseAcquire,
 		arg.Name,
 		arg.Slot,
 		arg.Nonce,
@@ -136,7 +136,7 @@ func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (Lea
 	return i, err
 }
 
-const leaseByNonce = `-- name: LeaseByNonce :one
+const LeaseByNonce = `-- name: LeaseByNonce :one
 SELECT l.token, l.transitions
 FROM gatepost.leases AS l
 WHERE l.name = $1
@@ -159,13 +159,13 @@ type LeaseByNonceRow struct {
 // LeaseByNonce finds out whether an acquisition whose answer was lost was
 // granted. No row: not, or not yet.
 func (q *Queries) LeaseByNonce(ctx context.Context, arg LeaseByNonceParams) (LeaseByNonceRow, error) {
-	row := q.db.QueryRow(ctx, leaseByNonce, arg.Name, arg.Slot, arg.Nonce)
+	row := q.db.QueryRow(ctx, LeaseByNonce, arg.Name, arg.Slot, arg.Nonce)
 	var i LeaseByNonceRow
 	err := row.Scan(&i.Token, &i.Transitions)
 	return i, err
 }
 
-const leaseRelease = `-- name: LeaseRelease :one
+const LeaseRelease = `-- name: LeaseRelease :one
 WITH locked AS MATERIALIZED (
     SELECT l.name, l.slot, l.expires_at
     FROM gatepost.leases AS l
@@ -204,7 +204,7 @@ type LeaseReleaseParams struct {
 // known: after an acquire without an answer there is only the nonce, which is
 // enough. No row: not ours any more, nothing is changed.
 func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (bool, error) {
-	row := q.db.QueryRow(ctx, leaseRelease,
+	row := q.db.QueryRow(ctx, LeaseRelease,
 		arg.Name,
 		arg.Slot,
 		arg.Nonce,
@@ -215,7 +215,7 @@ func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (boo
 	return live, err
 }
 
-const leaseRenew = `-- name: LeaseRenew :many
+const LeaseRenew = `-- name: LeaseRenew :many
 WITH wanted AS MATERIALIZED (
     SELECT
         generate_subscripts($1::text[], 1) AS ord,
@@ -289,7 +289,7 @@ type LeaseRenewRow struct {
 // nonce; it was skipped, or changed meanwhile, unless lapsed says that it
 // expired); or neither: another has it.
 func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) ([]LeaseRenewRow, error) {
-	rows, err := q.db.Query(ctx, leaseRenew,
+	rows, err := q.db.Query(ctx, LeaseRenew,
 		arg.Names,
 		arg.Slots,
 		arg.Tokens,

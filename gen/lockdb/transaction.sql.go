@@ -9,7 +9,19 @@ import (
 	"context"
 )
 
-const transactionSettings = `-- name: TransactionSettings :exec
+const TransactionID = `-- name: TransactionID :one
+SELECT pg_current_xact_id()::text AS xid
+`
+
+// TransactionID is the id of the transaction that the statement runs in.
+func (q *Queries) TransactionID(ctx context.Context) (string, error) {
+	row := q.db.QueryRow(ctx, TransactionID)
+	var xid string
+	err := row.Scan(&xid)
+	return xid, err
+}
+
+const TransactionSettings = `-- name: TransactionSettings :exec
 SELECT
     set_config('lock_timeout', '100', true),
     CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
@@ -21,6 +33,37 @@ SELECT
 // grant that was answered must survive a crash, so an asynchronous commit is
 // raised to a durable one and a stronger setting is left.
 func (q *Queries) TransactionSettings(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, transactionSettings)
+	_, err := q.db.Exec(ctx, TransactionSettings)
 	return err
+}
+
+const TransactionStatus = `-- name: TransactionStatus :one
+SELECT
+    coalesce(pg_xact_status(($1::text)::xid8), '')::text AS status,
+    pg_is_in_recovery()::boolean AS recovering,
+    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
+    (CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)::text AS timeline
+`
+
+type TransactionStatusRow struct {
+	Status           string
+	Recovering       bool
+	SystemIdentifier string
+	Timeline         string
+}
+
+// TransactionStatus tells what became of a transaction whose COMMIT was not
+// answered: committed, aborted, in progress, or empty when it is too old. It is
+// to be believed only from the server, and on the timeline, that the
+// transaction ran on.
+func (q *Queries) TransactionStatus(ctx context.Context, xid string) (TransactionStatusRow, error) {
+	row := q.db.QueryRow(ctx, TransactionStatus, xid)
+	var i TransactionStatusRow
+	err := row.Scan(
+		&i.Status,
+		&i.Recovering,
+		&i.SystemIdentifier,
+		&i.Timeline,
+	)
+	return i, err
 }

@@ -70,14 +70,3 @@ SELECT l.token
 FROM gatepost.leases AS l
 WHERE l.name = @name
     AND l.slot = @slot;
-
--- TransactionStatus tells what became of a transaction whose COMMIT was not
--- answered: committed, aborted, in progress, or empty when it is too old. It is
--- to be believed only from the server, and on the timeline, that the
--- transaction ran on.
--- name: TransactionStatus :one
-SELECT
-    coalesce(pg_xact_status((@xid::text)::xid8), '')::text AS status,
-    pg_is_in_recovery()::boolean AS recovering,
-    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
-    (CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)::text AS timeline;

@@ -1,0 +1,214 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// claim is a validated wish for a lease.
+type claim struct {
+	name string
+	data *string
+	timing
+	owned bool // by a call of Do
+}
+
+func (c *Client) claim(name string, opts *AcquireOptions) (claim, error) {
+	if err := validateName(name); err != nil {
+		return claim{}, err
+	}
+	if opts == nil {
+		opts = &AcquireOptions{}
+	}
+	if err := validateData(opts.Data); err != nil {
+		return claim{}, err
+	}
+	t, err := c.cfg.timing(opts.TTL)
+	if err != nil {
+		return claim{}, err
+	}
+	cl := claim{name: name, timing: t}
+	if len(opts.Data) > 0 {
+		text := string(opts.Data)
+		cl.data = &text
+	}
+	return cl, nil
+}
+
+// TryAcquire takes the lease if it is free or lapsed, and keeps it alive with
+// heartbeats until Release, Close or loss. It never waits for another holder:
+// a busy lease is a *HeldError, and nothing was written or locked for it.
+//
+// ctx bounds the call and not the lease. When it ends, or the connection
+// breaks, with the outcome unknown, the lease is looked up and either returned
+// or given back in the background. One round trip on a pooled connection; two
+// when the row was locked for a moment.
+//
+// Errors: ErrHeld, ErrInvalidName, ErrInvalidConfig, ErrNotMigrated, ErrClosed.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts *AcquireOptions) (*Lease, error) {
+	cl, err := c.claim(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.try(ctx, cl)
+}
+
+// try makes one attempt, and a second when the row reads as free but could not
+// be locked: a heartbeat, another acquisition or the garbage collection may
+// have had it for a moment. If it still can't, a fence holds it.
+func (c *Client) try(ctx context.Context, cl claim) (*Lease, error) {
+	lease, err := c.tryOnce(ctx, cl)
+	if held, ok := errors.AsType[*HeldError](err); ok && held.Fenced {
+		return c.tryOnce(ctx, cl)
+	}
+	return lease, err
+}
+
+func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
+	if c.isClosing() {
+		return nil, ErrClosed
+	}
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("acquire %q: %w", cl.name, err)
+	}
+	nonce := newNonce() // before sending: it is how a lost answer is found again
+	sent := time.Now()
+	row, err := lockdb.New(shortTx{conn: conn.Conn(), durable: true}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
+		Name: cl.name, Nonce: nonce, Holder: c.cfg.Holder, TtlUs: cl.ttl.Microseconds(), Data: cl.data,
+	})
+	switch {
+	case err == nil:
+		conn.Release()
+		return c.granted(cl, nonce, sent, row)
+	case sqlState(err) == stateLockNotAvailable: // another first INSERT of the name
+		conn.Release()
+		return nil, &HeldError{Name: cl.name, Fenced: true}
+	case answered(err):
+		conn.Release()
+		return nil, fmt.Errorf("acquire %q: %w", cl.name, translate(err))
+	default:
+		discard(ctx, conn)
+		return c.recoverGrant(ctx, cl, nonce, sent, err)
+	}
+}
+
+// granted turns the answer into a lease that is kept alive, or tells who has it.
+func (c *Client) granted(cl claim, nonce string, sent time.Time, row lockdb.LeaseAcquireRow) (*Lease, error) {
+	if row.Token != 0 {
+		seq := Sequencer{name: cl.name, token: row.Token, nonce: nonce}
+		return c.hold(cl, seq, sent)
+	}
+	held := &HeldError{
+		Name: cl.name, Holder: row.HeldBy, Token: row.HeldToken,
+		Since: row.HeldSince.Time, ExpiresAt: row.HeldUntil.Time, Fenced: !row.Held,
+	}
+	if row.Held {
+		held.RetryAfter = max(0, time.Duration(row.HeldForUs)*time.Microsecond)
+	}
+	return nil, held
+}
+
+// hold registers a lease that was granted. A client that was closed meanwhile
+// gives it back.
+func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
+	l := newLease(c, cl, seq, sent)
+	c.mu.Lock()
+	closing := c.isClosing() && !cl.owned // Close waits for Do, which releases its own
+	if !closing {
+		c.leases[l] = struct{}{}
+	}
+	c.mu.Unlock()
+	if closing {
+		l.lose(ErrReleased)
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) //nolint:forbidigo // the caller's may be over
+		defer cancel()
+		_ = c.releaseRow(ctx, c.pool, seq, true)
+		return nil, ErrClosed
+	}
+	c.beat.add(l)
+	c.cfg.Logger.Debug("lease acquired", "lease", seq.name, "holder", c.cfg.Holder, "token", seq.token)
+	return l, nil
+}
+
+// recoverGrant finds out whether an acquisition without an answer was granted.
+// "Not there" may still become "there" while the old backend works on, so what
+// isn't returned is given back until it can't be.
+func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent time.Time, cause error) (*Lease, error) {
+	cause = fmt.Errorf("acquire %q: %w", cl.name, cause)
+	var row lockdb.LeaseByNonceRow
+	err := ctx.Err()
+	if err == nil {
+		err = c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+			row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
+			return err
+		})
+	}
+	if err == nil {
+		return c.hold(cl, Sequencer{name: cl.name, token: row.Token, nonce: nonce}, sent)
+	}
+	c.abandon(ctx, Sequencer{name: cl.name, nonce: nonce}, cl.ttl)
+	return nil, cause
+}
+
+// abandon gives back, by its nonce, an acquisition that may be granted later or
+// that could not be released: at once, after 1 s, after 5 s and after one TTL.
+// It ends early when the row was released and when the client closes.
+func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) {
+	ctx = context.WithoutCancel(ctx) // the caller's is over: that is why we are here
+	c.inBackground(func() {
+		for _, pause := range []time.Duration{0, time.Second, 4 * time.Second, max(0, ttl-5*time.Second)} {
+			last := c.sleep(ctx, pause) != nil
+			try, cancel := context.WithTimeout(ctx, cleanupTimeout)
+			pool, err := c.control.get(try)
+			if err == nil {
+				err = c.releaseRow(try, pool, seq, false)
+			}
+			cancel()
+			if err == nil || errors.Is(err, ErrExpired) || last {
+				return
+			}
+		}
+	})
+}
+
+// releaseRow frees the row of one acquisition. byToken is false when the token
+// was never learnt. The error matches ErrSuperseded when the row isn't ours
+// (any more) and ErrExpired when it was ours and had lapsed; it is free then.
+func (c *Client) releaseRow(ctx context.Context, pool *pgxpool.Pool, seq Sequencer, byToken bool) error {
+	params := lockdb.LeaseReleaseParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce}
+	if byToken {
+		params.Token = &seq.token
+	}
+	return onPool(ctx, pool, false, func(q *lockdb.Queries) error {
+		live, err := q.LeaseRelease(ctx, params)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return ErrSuperseded
+		case err == nil && !live:
+			return ErrExpired
+		default:
+			return translate(err)
+		}
+	})
+}
+
+// discard closes a connection whose state is unknown and gives its place in the
+// pool back, after the connection is really closed.
+func discard(ctx context.Context, conn *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	pgConn := conn.Conn().PgConn()
+	_ = pgConn.Close(ctx)
+	select {
+	case <-pgConn.CleanupDone():
+	case <-ctx.Done():
+	}
+	conn.Release()
+}

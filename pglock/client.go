@@ -1,0 +1,182 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// cleanupTimeout bounds what is done after a caller's context may be over.
+const cleanupTimeout = 5 * time.Second
+
+// A Client acquires leases and keeps them alive. One a process is enough; it is
+// safe for concurrent use. Close it.
+type Client struct {
+	pool    *pgxpool.Pool
+	cfg     Config
+	control *control
+	beat    *heartbeat
+
+	// closing is closed when Close is first called, closed when it is through.
+	closing, closed chan struct{}
+	closeOnce       sync.Once
+
+	mu sync.Mutex
+	// works are the cancel functions of running Do calls.
+	works map[*work]struct{}
+	// working counts Do calls, background the goroutines that clean up. Both are
+	// only added to while mu is held and closing is open.
+	working, background sync.WaitGroup
+	leases              map[*Lease]struct{}
+}
+
+// work is one call of Do.
+type work struct{ cancel context.CancelCauseFunc }
+
+// New makes a client on the application's pool. It validates cfg (an error
+// matches ErrInvalidConfig), starts nothing and sends nothing. The pool stays
+// the caller's: close it after the client.
+func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("%w: the pool is nil", ErrInvalidConfig)
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		pool:    pool,
+		cfg:     cfg,
+		control: &control{app: pool, given: cfg.Control},
+		closing: make(chan struct{}),
+		closed:  make(chan struct{}),
+		works:   map[*work]struct{}{},
+		leases:  map[*Lease]struct{}{},
+	}
+	c.beat = newHeartbeat(c)
+	return c, nil
+}
+
+// Close ends the client. It cancels the work of Do, with the cause ErrClosed,
+// and waits for it, while heartbeats go on; it releases all leases, those of
+// Acquire at once; and it waits for all goroutines. When ctx ends first it
+// returns the context's error and goes on closing behind: call it again to wait
+// longer. A lease that could not be released lapses by itself.
+func (c *Client) Close(ctx context.Context) error {
+	c.closeOnce.Do(func() {
+		c.mu.Lock()
+		close(c.closing)
+		c.mu.Unlock()
+		go c.shutdown(context.WithoutCancel(ctx)) // goes on when ctx ends; owned by closed
+	})
+	select {
+	case <-c.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close: %w", ctx.Err())
+	}
+}
+
+func (c *Client) shutdown(ctx context.Context) {
+	defer close(c.closed)
+	c.mu.Lock()
+	for w := range c.works {
+		w.cancel(ErrClosed)
+	}
+	c.mu.Unlock()
+
+	c.releaseAll(ctx, func(l *Lease) bool { return !l.owned })
+	c.working.Wait()
+	c.releaseAll(ctx, func(*Lease) bool { return true })
+	c.beat.close()
+	c.background.Wait()
+	c.control.close()
+}
+
+// releaseAll releases at once what the filter picks, so that one release that
+// hangs doesn't hold up the others. Errors were logged.
+func (c *Client) releaseAll(ctx context.Context, pick func(*Lease) bool) {
+	c.mu.Lock()
+	var picked []*Lease
+	for l := range c.leases {
+		if pick(l) {
+			picked = append(picked, l)
+		}
+	}
+	c.mu.Unlock()
+
+	var releases sync.WaitGroup
+	for _, l := range picked {
+		releases.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+			defer cancel()
+			_ = l.Release(ctx)
+		})
+	}
+	releases.Wait()
+}
+
+func (c *Client) isClosing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// enter registers a call of Do, so that Close can cancel and wait for it.
+func (c *Client) enter(cancel context.CancelCauseFunc) (leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosing() {
+		return nil, ErrClosed
+	}
+	w := &work{cancel: cancel}
+	c.works[w] = struct{}{}
+	c.working.Add(1)
+	return func() {
+		c.mu.Lock()
+		delete(c.works, w)
+		c.mu.Unlock()
+		c.working.Done()
+	}, nil
+}
+
+// inBackground runs fn in a goroutine that Close waits for. When the client is
+// closing already fn is not run.
+func (c *Client) inBackground(fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isClosing() {
+		c.background.Go(fn)
+	}
+}
+
+// onControl runs one query in a short transaction over the control pool.
+func (c *Client) onControl(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
+	pool, err := c.control.get(ctx)
+	if err != nil {
+		return err
+	}
+	return onPool(ctx, pool, durable, fn)
+}
+
+func onPool(ctx context.Context, pool *pgxpool.Pool, durable bool, fn func(*lockdb.Queries) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return &notSentError{err}
+	}
+	defer conn.Release()
+	return fn(lockdb.New(shortTx{conn: conn.Conn(), durable: durable}))
+}
+
+// notSentError marks an error before anything was sent: the outcome is known.
+type notSentError struct{ error }
+
+func (e *notSentError) Unwrap() error   { return e.error }
+func (*notSentError) SafeToRetry() bool { return true }

@@ -1,0 +1,54 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+)
+
+// origin says which transaction it was, and on which server: a transaction id
+// means nothing on another one, nor on another timeline of the same.
+type origin struct{ xid, system, timeline string }
+
+// resolvePoll is the time between two looks at a commit that is in progress.
+const resolvePoll = 50 * time.Millisecond
+
+// resolveCommit finds out, over a new connection, what became of a COMMIT that
+// was not answered: nil when it committed, the cause when it did not, and
+// ErrCommitUnknown when the database can't tell within 5 s.
+func (c *Client) resolveCommit(ctx context.Context, from origin, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	for {
+		var row lockdb.TransactionStatusRow
+		err := c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+			row, err = q.TransactionStatus(ctx, from.xid)
+			return err
+		})
+		if err != nil {
+			c.control.reset()
+		} else if known, committed := from.outcome(row); known {
+			if committed {
+				return nil
+			}
+			return fmt.Errorf("commit was rolled back: %w", cause)
+		} else if row.Status != "in progress" {
+			return fmt.Errorf("%w: %w", ErrCommitUnknown, cause)
+		}
+		select { // not cut short by Close: the answer is worth 5 s
+		case <-time.After(resolvePoll):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrCommitUnknown, cause)
+		}
+	}
+}
+
+// outcome reads the answer, if it comes from where the transaction ran.
+func (o origin) outcome(row lockdb.TransactionStatusRow) (known, committed bool) {
+	if row.Recovering || row.SystemIdentifier != o.system || row.Timeline != o.timeline {
+		return false, false
+	}
+	return row.Status == "committed" || row.Status == "aborted", row.Status == "committed"
+}

@@ -1,0 +1,197 @@
+package pglock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+)
+
+// maxRenewTry bounds one renewal whatever the TTL, so that a connection that
+// went silent is replaced soon.
+const maxRenewTry = 5 * time.Second
+
+// heartbeat renews all leases of a client: those that are due together in one
+// statement, on the control connection. One goroutine waits for the next due
+// time and starts tries; a try that hangs holds up only its own leases.
+type heartbeat struct {
+	client *Client
+	wake   chan struct{} // the earliest due time may have changed
+	stop   chan struct{}
+	done   chan struct{}
+	tries  sync.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	leases  map[*Lease]*schedule
+}
+
+// schedule is when a lease is renewed next.
+type schedule struct {
+	due    time.Time
+	trying bool
+}
+
+func newHeartbeat(c *Client) *heartbeat {
+	return &heartbeat{
+		client: c,
+		wake:   make(chan struct{}, 1),
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
+		leases: map[*Lease]*schedule{},
+	}
+}
+
+// add schedules a lease that was granted just now.
+func (h *heartbeat) add(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.Err() != nil { // lost before it got here
+		return
+	}
+	h.leases[l] = &schedule{due: l.Deadline().Add(l.margin - l.ttl + l.renewEvery)}
+	if !h.started {
+		h.started = true
+		go h.run() // owned by close
+	}
+	h.signal()
+}
+
+func (h *heartbeat) remove(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.leases, l)
+}
+
+// close stops the heartbeats and waits for the goroutines.
+func (h *heartbeat) close() {
+	close(h.stop)
+	h.mu.Lock()
+	started := h.started
+	h.started = true // none is started from here on
+	h.mu.Unlock()
+	if started {
+		<-h.done
+	}
+}
+
+func (h *heartbeat) signal() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *heartbeat) run() {
+	defer close(h.done)
+	defer h.tries.Wait()
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the client's own goroutine has no caller
+	defer cancel()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-h.wake:
+		case <-timer.C:
+		}
+		batch, next := h.takeDue(time.Now())
+		if len(batch) > 0 {
+			h.tries.Go(func() { h.try(ctx, batch) })
+		}
+		timer.Reset(next)
+	}
+}
+
+// takeDue picks the leases to renew now, and says how long to sleep. When one is
+// due, those that would be due within half their own interval go with it, so
+// that leases acquired at different moments end up in one statement.
+func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	due := false
+	for _, s := range h.leases {
+		due = due || !s.trying && !s.due.After(now)
+	}
+	next = time.Hour
+	for l, s := range h.leases {
+		switch {
+		case s.trying:
+		case due && !s.due.After(now.Add(l.renewEvery/2)):
+			s.trying = true
+			batch = append(batch, l)
+		default:
+			next = min(next, s.due.Sub(now))
+		}
+	}
+	return batch, next
+}
+
+// try renews a batch once and schedules the next renewal of each lease.
+func (h *heartbeat) try(ctx context.Context, batch []*Lease) {
+	bound := maxRenewTry
+	for _, l := range batch {
+		bound = min(bound, l.renewEvery/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	sent := time.Now()
+	outcomes, err := h.renew(ctx, batch)
+	if err != nil {
+		h.client.control.reset()
+		h.client.cfg.Logger.WarnContext(ctx, "renewal is retried", "leases", len(batch), "err", err)
+	}
+	h.reschedule(batch, outcomes, sent)
+}
+
+func (h *heartbeat) reschedule(batch []*Lease, outcomes []outcome, sent time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, l := range batch {
+		s, ok := h.leases[l]
+		if !ok {
+			continue
+		}
+		s.trying = false
+		if outcomes != nil && outcomes[i] == renewed {
+			s.due = sent.Add(l.renewEvery)
+		} else {
+			s.due = time.Now().Add(jitter(l.renewEvery / 8))
+		}
+	}
+	h.signal()
+}
+
+// renew sends one renewal for all leases given and tells each what became of
+// it. On an error nothing is known, and it can be repeated: a renewal compares
+// nothing that it changes.
+func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error) {
+	var p lockdb.LeaseRenewParams
+	for _, l := range batch {
+		p.Names = append(p.Names, l.seq.name)
+		p.Slots = append(p.Slots, l.seq.slot)
+		p.Tokens = append(p.Tokens, l.seq.token)
+		p.Nonces = append(p.Nonces, l.seq.nonce)
+		p.TtlsUs = append(p.TtlsUs, l.ttl.Microseconds())
+	}
+	outcomes := make([]outcome, len(batch))
+	err := h.client.onControl(ctx, true, func(q *lockdb.Queries) error {
+		sent := time.Now()
+		rows, err := q.LeaseRenew(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			i := int(row.Ord) - 1
+			outcomes[i] = batch[i].settle(row, sent)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, translate(err)
+	}
+	return outcomes, nil
+}
