@@ -1,0 +1,58 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// table makes a table of the test's own with a column list in SQL.
+func table(t *testing.T, pool *pgxpool.Pool, columns string) pgx.Identifier {
+	t.Helper()
+	id := pgx.Identifier{"public", pgtest.Name(t)}
+	if len(id[1]) > 63 {
+		id[1] = id[1][len(id[1])-63:]
+	}
+	exec(t, pool, "CREATE TABLE "+id.Sanitize()+" ("+columns+")")
+	return id
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin opens a transaction that is rolled back at the end unless committed.
+func begin(t *testing.T, pool *pgxpool.Pool, opts pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := pool.BeginTx(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	return tx
+}
+
+func value[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func wantErr(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v, want one that matches %v", err, want)
+	}
+}
