@@ -80,7 +80,7 @@ func TestInsertOnce_WaitsForAnUncommittedRow(t *testing.T) {
 			}
 			got <- outcome
 		}()
-		waitForLockWait(t, pool, idem.Target{Table: ins.Table})
+		waitForLockWait(t, pool, ins.Table.Sanitize())
 		want := idem.Inserted
 		if commit {
 			want = idem.Existed
