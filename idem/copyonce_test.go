@@ -243,7 +243,7 @@ func TestCopyOnce_ReportsAnotherConstraint(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	target := idem.Target{
-		Table:   table(t, pool, "id bigint PRIMARY KEY, body text CONSTRAINT one_body UNIQUE"),
+		Table:   table(t, pool, "id bigint PRIMARY KEY, body text UNIQUE"),
 		Columns: []string{"id", "body"}, Key: []string{"id"},
 	}
 	_, err := load(t.Context(), pool, target, [][]any{{int64(1), "same"}, {int64(2), "same"}})
