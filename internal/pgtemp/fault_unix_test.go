@@ -74,7 +74,7 @@ func TestStart_LeavesWhatIsNotOurs(t *testing.T) {
 
 func TestStart_LeavesNothingWhenCancelled(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{time.Nanosecond, 30 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
+	for _, after := range []time.Duration{time.Nanosecond, 50 * time.Millisecond, 300 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
 			dir := openDir(t)
@@ -102,6 +102,9 @@ func TestStart_WorksBelowALongTempDir(t *testing.T) {
 	h := startHelper(t, order{Options: pgtemp.Options{Durable: true}}, "TMPDIR="+dir)
 	if h.Err != "" {
 		t.Fatal(h.Err)
+	}
+	if got := query(t, h.URL, "SHOW fsync"); got != "on" {
+		t.Errorf("fsync of a durable server: got %s, want on", got)
 	}
 	socket := homeOf(t, h.URL)
 	if strings.HasPrefix(socket, dir) {

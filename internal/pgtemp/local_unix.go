@@ -86,14 +86,17 @@ func (l *local) initdb(ctx context.Context) error {
 	cmd := l.command(exec.CommandContext(ctx, filepath.Join(l.bin, "initdb"),
 		"--pgdata", l.data(), "--username", superuser, "--auth-local", "trust", "--auth-host", "reject",
 		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"), out)
-	// The group, because initdb has a shell and a postgres below it.
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// initdb ends after its current step, which takes a fraction of a second. A harder
+	// way would leave the shared memory of the postgres below it.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = quitTimeout
 	p, err := l.spawn(cmd)
 	if err != nil {
 		return err
 	}
 	<-p.done
 	if ctx.Err() != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // whoever did not end in time
 		return context.Cause(ctx)
 	}
 	if p.err != nil {

@@ -14,56 +14,40 @@ import (
 
 func TestStart_Serves(t *testing.T) {
 	t.Parallel()
-	server := start(t, nil)
-	if got := query(t, server.URL(""), "SELECT current_database()"); got != "postgres" {
-		t.Errorf("URL(\"\"): got the database %q, want postgres", got)
-	}
-	if got := query(t, server.URL("template1"), "SELECT current_database()"); got != "template1" {
-		t.Errorf("URL(template1): got the database %q", got)
-	}
-	if got := query(t, server.URL(""), "SHOW server_version"); !strings.HasPrefix(got, server.Version()) || server.Version() == "" {
-		t.Errorf("Version: got %q, want the beginning of %q", server.Version(), got)
+	server := start(t, &pgtemp.Options{Settings: map[string]string{"application_name": `it's a \ test`}})
+	for _, test := range []struct{ database, ask, want string }{
+		{"", "SELECT current_database()", "postgres"},
+		{"template1", "SELECT current_database()", "template1"},
+		{"", "SHOW fsync", "off"},
+		{"", "SELECT reset_val FROM pg_settings WHERE name = 'application_name'", `it's a \ test`},
+		{"", "SELECT split_part(current_setting('server_version'), ' ', 1)", server.Version()},
+	} {
+		if got := query(t, server.URL(test.database), test.ask); got != test.want {
+			t.Errorf("%s in %q: got %q, want %q", test.ask, test.database, got, test.want)
+		}
 	}
 	if want := "PostgreSQL " + server.Version() + " from "; !strings.HasPrefix(server.Describe(), want) {
 		t.Errorf("Describe: got %q, want %q and where from", server.Describe(), want)
 	}
+	psql(t, server)
 }
 
-func TestURL_WorksInPsql(t *testing.T) {
-	t.Parallel()
+// psql checks that a URL works in libpq too, where psql is installed.
+func psql(t *testing.T, server *pgtemp.Server) {
+	t.Helper()
 	if _, err := exec.LookPath("psql"); err != nil {
-		t.Skip("psql is not installed")
+		return
 	}
-	out, err := exec.Command("psql", start(t, nil).URL("template1"), "-XAtc", "SELECT current_database()").CombinedOutput()
+	out, err := exec.Command("psql", server.URL("template1"), "-XAtc", "SELECT current_database()").CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != "template1" {
-		t.Errorf("got %q, %v; want template1", got, err)
-	}
-}
-
-func TestStart_TakesSettings(t *testing.T) {
-	t.Parallel()
-	server := start(t, &pgtemp.Options{Settings: map[string]string{"work_mem": "5MB", "application_name": `it's a \ test`}})
-	if got := query(t, server.URL(""), "SHOW work_mem"); got != "5MB" {
-		t.Errorf("work_mem: got %q, want 5MB", got)
-	}
-	if got, want := query(t, server.URL(""), "SHOW application_name"), `it's a \ test`; got != want {
-		t.Errorf("application_name: got %q, want %q", got, want)
-	}
-}
-
-func TestStart_IsDurableOnDemand(t *testing.T) {
-	t.Parallel()
-	for want, opts := range map[string]*pgtemp.Options{"off": nil, "on": {Durable: true}} {
-		if got := query(t, start(t, opts).URL(""), "SHOW fsync"); got != want {
-			t.Errorf("fsync with %+v: got %s, want %s", opts, got, want)
-		}
+		t.Errorf("psql: got %q, %v; want template1", got, err)
 	}
 }
 
 func TestStart_ManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
-	urls := make([]string, 3)
+	urls := make([]string, 2)
 	for i := range urls {
 		wg.Go(func() {
 			server, err := pgtemp.Start(t.Context(), nil)
