@@ -3,14 +3,15 @@
 -- A file that was imported into a table, known by its content and not by its
 -- name. The id is the short half of a record's key: (id, line).
 CREATE TABLE gatepost.imports (
-    id         integer     GENERATED ALWAYS AS IDENTITY,
-    target     text        NOT NULL,
-    sha256     bytea       NOT NULL,
-    file       text        NOT NULL,
-    bytes      bigint      NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    id           integer     GENERATED ALWAYS AS IDENTITY,
+    sha256       bytea       NOT NULL,
+    table_schema text        NOT NULL,
+    table_name   text        NOT NULL,
+    file         text        NOT NULL,
+    bytes        bigint      NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT imports_pkey PRIMARY KEY (id),
-    CONSTRAINT imports_sha256_key UNIQUE (sha256, target),
+    CONSTRAINT imports_sha256_key UNIQUE (sha256, table_schema, table_name),
     CONSTRAINT imports_sha256_length CHECK (octet_length(sha256) = 32),
     CONSTRAINT imports_bytes_range CHECK (bytes >= 0)
 );
