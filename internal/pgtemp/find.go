@@ -131,12 +131,12 @@ func checkBinDir(dir string) error {
 		return fmt.Errorf("local PostgreSQL binaries can't be used on %s: use Docker or a database URL", runtime.GOOS)
 	}
 	for _, name := range []string{"initdb", "postgres"} {
-		path, err := filepath.Abs(filepath.Join(dir, name))
+		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
-			return err
+			return fmt.Errorf("no PostgreSQL server there: %w", err)
 		}
-		if _, err := exec.LookPath(path); err != nil {
-			return fmt.Errorf("no PostgreSQL server in %s: %w", dir, err)
+		if info.Mode()&0o111 == 0 {
+			return fmt.Errorf("no PostgreSQL server in %s: %s is not executable", dir, name)
 		}
 	}
 	return nil
