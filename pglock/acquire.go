@@ -15,6 +15,7 @@ import (
 type claim struct {
 	name string
 	data *string
+	wait time.Duration
 	timing
 	owned bool // by a call of Do
 }
@@ -33,7 +34,7 @@ func (c *Client) claim(name string, opts *AcquireOptions) (claim, error) {
 	if err != nil {
 		return claim{}, err
 	}
-	cl := claim{name: name, timing: t}
+	cl := claim{name: name, wait: opts.Wait, timing: t}
 	if len(opts.Data) > 0 {
 		text := string(opts.Data)
 		cl.data = &text

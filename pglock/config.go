@@ -53,10 +53,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// NoWait, as AcquireOptions.Wait, makes Do return at once when the lease is held.
+const NoWait time.Duration = -1
+
 // AcquireOptions are the options of one acquisition. Nil means the client's.
 type AcquireOptions struct {
 	// TTL replaces the client's when not zero.
 	TTL time.Duration
+	// Wait is the longest that Acquire and Do wait for another holder, after which
+	// they return its *HeldError. Zero is as long as their ctx lasts, NoWait is not
+	// at all. TryAcquire never waits.
+	Wait time.Duration
 	// Data is stored with the lease for people and programs that look it up: up to
 	// 64 KiB of JSON. Gone when the lease is released.
 	Data json.RawMessage

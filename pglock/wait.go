@@ -12,7 +12,8 @@ import (
 // fenced: nothing announces that commit.
 const fencedPoll = 20 * time.Millisecond
 
-// Acquire is TryAcquire, repeated until the lease is granted or ctx ends. It
+// Acquire is TryAcquire, repeated until the lease is granted, opts.Wait is over
+// or ctx ends. It
 // holds no connection while it sleeps, which is until the known expiry and at
 // most PollInterval, with jitter. A ctx that ends while another holds the lease
 // gives an error that matches both ErrHeld and ctx.Err(), with the *HeldError
@@ -27,6 +28,7 @@ func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions)
 
 func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
 	var held *HeldError
+	start := time.Now()
 	for {
 		lease, err := c.try(ctx, cl)
 		if err == nil {
@@ -41,7 +43,15 @@ func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
 		default:
 			return nil, err
 		}
-		if err := c.sleep(ctx, c.untilNextTry(held)); err != nil {
+		pause := c.untilNextTry(held)
+		if cl.wait != 0 {
+			left := cl.wait - time.Since(start)
+			if left <= 0 {
+				return nil, held
+			}
+			pause = min(pause, left)
+		}
+		if err := c.sleep(ctx, pause); err != nil {
 			return nil, err
 		}
 		if ctx.Err() != nil {
