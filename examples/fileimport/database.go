@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gatepost/gatepost/internal/pgtemp"
+	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// openDatabase connects to the database of the URL, or starts a temporary one
+// with the schema in it and says so on w. The caller calls done.
+func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.Pool, done func(), err error) {
+	if url == "" {
+		url = os.Getenv("DATABASE_URL")
+	}
+	if url != "" {
+		pool, err := connect(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		return pool, pool.Close, nil
+	}
+	fmt.Fprintln(w, "No --database-url: starting a temporary PostgreSQL; what is imported is gone when this program ends.")
+	server, err := pgtemp.Start(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() { _ = server.Stop() }
+	fmt.Fprintln(w, "Using", server.Describe())
+	pool, err = connect(ctx, server.URL(""))
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	done = func() { pool.Close(); stop() }
+	if err := migrations.Up(ctx, pool); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return pool, done, nil
+}
+
+// connect fails now if it can't, and not in the middle of the work.
+func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}

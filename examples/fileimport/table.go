@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// parseTable reads --table: NAME or SCHEMA.NAME, exactly as they are.
+func parseTable(text string) (pgx.Identifier, error) {
+	table := pgx.Identifier(strings.Split(text, "."))
+	for _, part := range table {
+		if len(table) > 2 || part == "" || len(part) > 63 || !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
+			return nil, fmt.Errorf("--table %q can't be used; use NAME or SCHEMA.NAME, each of 1 to 63 bytes", text)
+		}
+	}
+	return table, nil
+}
+
+// tableName makes a table's name of a file's: small letters, digits and
+// underscores.
+func tableName(path string) string {
+	base := filepath.Base(path)
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		default:
+			return '_'
+		}
+	}, base)
+	name = strings.Trim(name, "_")
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		name = "csv_" + name
+	}
+	return strings.TrimRight(name[:min(len(name), 63)], "_")
+}
+
+// chooseTable is the table that was asked for, or else the one that a file with
+// this content was imported into before, under whatever name, or else a new one
+// named after the file.
+func chooseTable(ctx context.Context, db pgx.Tx, s *source) (pgx.Identifier, error) {
+	table := s.opts.table
+	if table == nil {
+		var schema, name string
+		err := db.QueryRow(ctx, `SELECT table_schema, table_name FROM gatepost.imports
+			WHERE sha256 = $1 ORDER BY id DESC LIMIT 1`, s.sum[:]).Scan(&schema, &name)
+		if err == nil {
+			return pgx.Identifier{schema, name}, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return nil, err
+		}
+		table = pgx.Identifier{tableName(s.path)}
+	}
+	if len(table) == 2 {
+		return table, nil
+	}
+	var schema *string
+	if err := db.QueryRow(ctx, `SELECT current_schema()`).Scan(&schema); err != nil {
+		return nil, err
+	}
+	if schema == nil {
+		return nil, errors.New("the role has no schema to create tables in; use --table SCHEMA.NAME")
+	}
+	return pgx.Identifier{*schema, table[0]}, nil
+}
+
+// prepareTable creates the table when it is missing, and else checks that it has
+// the columns. That the key is unique is checked by CopyOnce.
+func prepareTable(ctx context.Context, db pgx.Tx, table pgx.Identifier, s *source) error {
+	rows, err := db.Query(ctx, `SELECT attname::text FROM pg_catalog.pg_attribute
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, table.Sanitize())
+	if err != nil {
+		return err
+	}
+	has, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	if len(has) == 0 {
+		_, err := db.Exec(ctx, createTableSQL(table, s))
+		return err
+	}
+	for _, c := range s.opts.key.extra() {
+		if !slices.Contains(has, c.name) {
+			return fmt.Errorf("table %s has no column %s for this --key; use --key natural:COLUMN if it has a unique key of its own, or another --table",
+				table.Sanitize(), c.name)
+		}
+	}
+	for _, c := range s.columns {
+		if !slices.Contains(has, c) {
+			return fmt.Errorf("table %s has no column %q, which %s has; use another --table, or add the column",
+				table.Sanitize(), c, s.path)
+		}
+	}
+	return nil
+}
+
+func createTableSQL(table pgx.Identifier, s *source) string {
+	var parts []string
+	for _, c := range s.opts.key.extra() {
+		parts = append(parts, pgx.Identifier{c.name}.Sanitize()+" "+c.definition)
+	}
+	key := s.opts.key.names()
+	for _, c := range s.columns {
+		definition := pgx.Identifier{c}.Sanitize() + " text"
+		if slices.Contains(key, c) {
+			definition += " NOT NULL"
+		}
+		parts = append(parts, definition)
+	}
+	quoted := make([]string, len(key))
+	for i, k := range key {
+		quoted[i] = pgx.Identifier{k}.Sanitize()
+	}
+	parts = append(parts, "UNIQUE ("+strings.Join(quoted, ", ")+")")
+	return "CREATE TABLE " + table.Sanitize() + " (\n    " + strings.Join(parts, ",\n    ") + "\n)"
+}
