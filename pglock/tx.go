@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // InTx runs fn in a fenced transaction: it commits only if this lease's token
@@ -43,10 +41,22 @@ func (l *Lease) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 		return nil, &FencedError{Name: l.seq.name, Token: l.seq.token, Reason: err}
 	}
 	tx, err := l.client.beginFenced(ctx, l.seq, opts)
-	if refused, ok := errors.AsType[*FencedError](err); ok {
-		l.lose(refused.Reason) // the database's word ends it at once
+	if err == nil {
+		return tx, nil // not a nil *fencedTx in a pgx.Tx
 	}
-	return tx, err
+	if refused, ok := errors.AsType[*FencedError](err); ok {
+		l.lose(lossOf(refused)) // the database's word ends it at once
+	}
+	return nil, err
+}
+
+// lossOf is what a refusal means for the holder: one that is still holding did
+// not release, so somebody else did.
+func lossOf(refused *FencedError) error {
+	if errors.Is(refused.Reason, ErrReleased) {
+		return ErrSuperseded
+	}
+	return refused.Reason
 }
 
 // InTx is Lease.InTx for a process that was handed a lease's sequencer. It knows
@@ -98,8 +108,13 @@ func (c *Client) beginFencedOnce(ctx context.Context, seq Sequencer, opts pgx.Tx
 	if err != nil {
 		return nil, fmt.Errorf("fence %q: %w", seq.name, err)
 	}
+	// The limit counts from here, not from the answer: the server may have locked
+	// the row long before that arrives.
+	begun := time.Now()
+	limited, cancel := context.WithDeadline(ctx, begun.Add(c.cfg.FenceTimeout))
+	defer cancel()
 	begin := &beginning{conn: conn.Conn(), opts: opts}
-	row, err := lockdb.New(begin).LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
+	row, err := lockdb.New(begin).LeaseFenceFirst(limited, lockdb.LeaseFenceFirstParams{
 		LimitMs: c.cfg.FenceTimeout.Milliseconds(),
 		Name:    seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
 	})
@@ -111,13 +126,14 @@ func (c *Client) beginFencedOnce(ctx context.Context, seq Sequencer, opts pgx.Tx
 			err = refusal(ctx, lockdb.New(conn), seq, err)
 		}
 		conn.Release()
+		if limited.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w (%s): %w", ErrFenceTimeout, c.cfg.FenceTimeout, err)
+		}
 		return nil, err
 	}
-	tx := &fencedTx{Tx: begin.tx, conn: conn, client: c, name: seq.name, origin: origin{
+	return newFencedTx(c, conn, begin.tx, seq.name, begun, origin{
 		xid: row.Xid, system: row.SystemIdentifier, timeline: row.Timeline,
-	}}
-	tx.watchdog = time.AfterFunc(c.cfg.FenceTimeout, tx.cut)
-	return tx, nil
+	}), nil
 }
 
 // beginning runs one query of sqlc's as the first statement of a transaction,
@@ -165,70 +181,4 @@ func (r *beginningRow) Scan(dest ...any) error {
 		err = closeErr
 	}
 	return err
-}
-
-// fencedTx is a pgx.Tx that gives its connection back, is cut off when it takes
-// too long, and resolves a COMMIT whose answer was lost.
-type fencedTx struct {
-	pgx.Tx
-	conn     *pgxpool.Conn
-	client   *Client
-	name     string
-	origin   origin
-	watchdog *time.Timer
-	tooLong  atomic.Bool
-	over     bool
-}
-
-// cut closes the connection under a client that exceeded its time, so that the
-// server rolls back. It is the timeouts' second half: they end a transaction
-// that the server waits in, this one ends a client that waits for the server.
-func (tx *fencedTx) cut() {
-	tx.tooLong.Store(true)
-	_ = tx.conn.Conn().PgConn().Conn().Close()
-}
-
-// timedOut says so when an error came of being cut off.
-func (tx *fencedTx) timedOut(err error) error {
-	if err != nil && tx.tooLong.Load() {
-		return fmt.Errorf("fence %q: %w (%s): %w", tx.name, ErrFenceTimeout, tx.client.cfg.FenceTimeout, err)
-	}
-	return err
-}
-
-// Commit commits. See Lease.InTx for its errors.
-func (tx *fencedTx) Commit(ctx context.Context) error {
-	if tx.over {
-		return pgx.ErrTxClosed
-	}
-	if err := ctx.Err(); err != nil {
-		_ = tx.Rollback(context.WithoutCancel(ctx))
-		return err
-	}
-	tx.watchdog.Stop()
-	tx.over = true
-	if tx.tooLong.Load() {
-		defer tx.conn.Release()
-		return tx.timedOut(tx.Tx.Commit(ctx))
-	}
-	commitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	err := tx.Tx.Commit(commitCtx)
-	if err == nil || answered(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
-		tx.conn.Release()
-		return err
-	}
-	discard(ctx, tx.conn)
-	return tx.client.resolveCommit(ctx, tx.origin, err)
-}
-
-// Rollback rolls back; after Commit it is pgx.ErrTxClosed and does nothing.
-func (tx *fencedTx) Rollback(ctx context.Context) error {
-	if tx.over {
-		return pgx.ErrTxClosed
-	}
-	tx.watchdog.Stop()
-	tx.over = true
-	defer tx.conn.Release()
-	return tx.Tx.Rollback(ctx)
 }
