@@ -83,8 +83,8 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// jitter is d, give or take a half.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+// jitter is d or less, down to its half.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 func gaveUp(ctx context.Context, held *HeldError) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
