@@ -87,13 +87,20 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 	switch {
 	case err == nil:
 		conn.Release()
-		return c.granted(cl, nonce, sent, row)
+		return c.granted(ctx, cl, nonce, sent, row)
 	case sqlState(err) == stateLockNotAvailable: // another first INSERT of the name
 		conn.Release()
 		return nil, &HeldError{Name: cl.name, Fenced: true}
+	case unstorable(err):
+		conn.Release()
+		return nil, fmt.Errorf("acquire %q: %w: the database can't store the name, the holder or Data: %w", cl.name, ErrInvalidConfig, err)
 	case answered(err):
 		conn.Release()
 		return nil, fmt.Errorf("acquire %q: %w", cl.name, translate(err))
+	case ctx.Err() != nil:
+		conn.Release() // closed by pgx; the caller doesn't wait for that
+		c.abandon(ctx, Sequencer{name: cl.name, nonce: nonce}, cl.ttl)
+		return nil, fmt.Errorf("acquire %q: %w", cl.name, err)
 	default:
 		discard(ctx, conn)
 		return c.recoverGrant(ctx, cl, nonce, sent, err)
@@ -101,9 +108,12 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 }
 
 // granted turns the answer into a lease that is kept alive, or tells who has it.
-func (c *Client) granted(cl claim, nonce string, sent time.Time, row lockdb.LeaseAcquireRow) (*Lease, error) {
+func (c *Client) granted(ctx context.Context, cl claim, nonce string, sent time.Time, row lockdb.LeaseAcquireRow) (*Lease, error) {
+	seq := Sequencer{name: cl.name, token: row.Token, nonce: nonce}
+	if waited := time.Duration(row.WaitedUs) * time.Microsecond; row.Token != 0 && waited > cl.margin {
+		return nil, c.handBack(ctx, cl, seq)
+	}
 	if row.Token != 0 {
-		seq := Sequencer{name: cl.name, token: row.Token, nonce: nonce}
 		return c.hold(cl, seq, sent)
 	}
 	held := &HeldError{
@@ -122,7 +132,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 	l := newLease(c, cl, seq, sent)
 	c.mu.Lock()
 	closing := c.isClosing() && !cl.owned // Close waits for Do, which releases its own
-	if !closing {
+	if !closing && l.Err() == nil {       // a short one can be over already
 		c.leases[l] = struct{}{}
 	}
 	c.mu.Unlock()
@@ -130,7 +140,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 		l.lose(ErrReleased)
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) //nolint:forbidigo // the caller's may be over
 		defer cancel()
-		_ = c.releaseRow(ctx, c.pool, seq, true)
+		_ = c.releaseRow(ctx, c.onApp, seq)
 		return nil, ErrClosed
 	}
 	c.beat.add(l)
@@ -142,20 +152,26 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 // "Not there" may still become "there" while the old backend works on, so what
 // isn't returned is given back until it can't be.
 func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent time.Time, cause error) (*Lease, error) {
-	cause = fmt.Errorf("acquire %q: %w", cl.name, cause)
 	var row lockdb.LeaseByNonceRow
-	err := ctx.Err()
-	if err == nil {
-		err = c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
-			row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
-			return err
-		})
-	}
+	err := c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+		row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
+		return err
+	})
 	if err == nil {
 		return c.hold(cl, Sequencer{name: cl.name, token: row.Token, nonce: nonce}, sent)
 	}
 	c.abandon(ctx, Sequencer{name: cl.name, nonce: nonce}, cl.ttl)
-	return nil, cause
+	return nil, fmt.Errorf("acquire %q: %w", cl.name, cause)
+}
+
+// handBack releases a first grant of a name whose INSERT waited for another
+// one: the clock was read before the wait, so part of the TTL is gone. The next
+// try finds the row and takes it by a clock that is read after its lock.
+func (c *Client) handBack(ctx context.Context, cl claim, seq Sequencer) error {
+	if err := c.releaseRow(ctx, c.onApp, seq); err != nil && !errors.Is(err, ErrLost) {
+		c.abandon(ctx, seq, cl.ttl)
+	}
+	return &HeldError{Name: cl.name, Fenced: true}
 }
 
 // abandon gives back, by its nonce, an acquisition that may be granted later or
@@ -167,10 +183,7 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 		for _, pause := range []time.Duration{0, time.Second, 4 * time.Second, max(0, ttl-5*time.Second)} {
 			last := c.sleep(ctx, pause) != nil
 			try, cancel := context.WithTimeout(ctx, cleanupTimeout)
-			pool, err := c.control.get(try)
-			if err == nil {
-				err = c.releaseRow(try, pool, seq, false)
-			}
+			err := c.releaseRow(try, c.onControl, seq)
 			cancel()
 			if err == nil || errors.Is(err, ErrExpired) || last {
 				return
@@ -179,15 +192,15 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 	})
 }
 
-// releaseRow frees the row of one acquisition. byToken is false when the token
-// was never learnt. The error matches ErrSuperseded when the row isn't ours
-// (any more) and ErrExpired when it was ours and had lapsed; it is free then.
-func (c *Client) releaseRow(ctx context.Context, pool *pgxpool.Pool, seq Sequencer, byToken bool) error {
+// releaseRow frees the row of one acquisition; the token is zero when it was
+// never learnt. The error matches ErrSuperseded when the row isn't ours (any
+// more) and ErrExpired when it was ours and had lapsed; it is free then.
+func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer) error {
 	params := lockdb.LeaseReleaseParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce}
-	if byToken {
+	if seq.token != 0 {
 		params.Token = &seq.token
 	}
-	return onPool(ctx, pool, false, func(q *lockdb.Queries) error {
+	return on(ctx, false, func(q *lockdb.Queries) error {
 		live, err := q.LeaseRelease(ctx, params)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

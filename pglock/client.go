@@ -2,11 +2,13 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -28,10 +30,14 @@ type Client struct {
 	mu sync.Mutex
 	// works are the cancel functions of running Do calls.
 	works map[*work]struct{}
-	// working counts Do calls, background the goroutines that clean up. Both are
-	// only added to while mu is held and closing is open.
-	working, background sync.WaitGroup
-	leases              map[*Lease]struct{}
+	// working counts Do calls; it is only added to while mu is held and closing is
+	// open.
+	working sync.WaitGroup
+	// background counts the goroutines that clean up; it is only added to while mu
+	// is held and drained is false.
+	background sync.WaitGroup
+	drained    bool
+	leases     map[*Lease]struct{}
 }
 
 // work is one call of Do.
@@ -51,7 +57,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	c := &Client{
 		pool:    pool,
 		cfg:     cfg,
-		control: &control{app: pool, given: cfg.Control},
+		control: newControl(pool, cfg),
 		closing: make(chan struct{}),
 		closed:  make(chan struct{}),
 		works:   map[*work]struct{}{},
@@ -93,6 +99,9 @@ func (c *Client) shutdown(ctx context.Context) {
 	c.working.Wait()
 	c.releaseAll(ctx, func(*Lease) bool { return true })
 	c.beat.close()
+	c.mu.Lock()
+	c.drained = true
+	c.mu.Unlock()
 	c.background.Wait()
 	c.control.close()
 }
@@ -147,23 +156,53 @@ func (c *Client) enter(cancel context.CancelCauseFunc) (leave func(), err error)
 	}, nil
 }
 
-// inBackground runs fn in a goroutine that Close waits for. When the client is
-// closing already fn is not run.
+// inBackground runs fn in a goroutine that Close waits for. When Close has
+// released everything already, fn is not run.
 func (c *Client) inBackground(fn func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isClosing() {
+	if !c.drained {
 		c.background.Go(fn)
 	}
 }
 
-// onControl runs one query in a short transaction over the control pool.
+// onControl runs one query in a short transaction over the control pool, and
+// once more over a new connection when the old one turns out to be dead: all
+// that is sent there can be repeated. After Close it uses the application's pool.
 func (c *Client) onControl(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
-	pool, err := c.control.get(ctx)
-	if err != nil {
-		return err
+	dead, err := c.onControlOnce(ctx, durable, fn)
+	if dead && ctx.Err() == nil {
+		_, err = c.onControlOnce(ctx, durable, fn)
 	}
-	return onPool(ctx, pool, durable, fn)
+	return err
+}
+
+func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) (dead bool, err error) {
+	pool, err := c.control.get(ctx)
+	if errors.Is(err, ErrClosed) {
+		pool, err = c.pool, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = onPool(ctx, pool, durable, fn)
+	dead = err != nil && !answered(err) && !errors.Is(err, pgx.ErrNoRows)
+	if dead {
+		c.control.replace(pool)
+	}
+	return dead, err
+}
+
+// runner runs one query in a short transaction: onControl or onApp.
+type runner func(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error
+
+// onApp runs one query in a short transaction over the application's pool, or
+// over the control pool while all of the application's connections are in use.
+func (c *Client) onApp(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
+	if stat := c.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+		return c.onControl(ctx, durable, fn)
+	}
+	return onPool(ctx, c.pool, durable, fn)
 }
 
 func onPool(ctx context.Context, pool *pgxpool.Pool, durable bool, fn func(*lockdb.Queries) error) error {

@@ -27,14 +27,14 @@ func (c *Client) resolveCommit(ctx context.Context, from origin, cause error) er
 			row, err = q.TransactionStatus(ctx, from.xid)
 			return err
 		})
-		if err != nil {
-			c.control.reset()
-		} else if known, committed := from.outcome(row); known {
-			if committed {
-				return nil
-			}
+		known, committed := from.outcome(row)
+		switch {
+		case err != nil: // asked again below
+		case known && committed:
+			return nil
+		case known:
 			return fmt.Errorf("commit was rolled back: %w", cause)
-		} else if row.Status != "in progress" {
+		case row.Status != "in progress":
 			return fmt.Errorf("%w: %w", ErrCommitUnknown, cause)
 		}
 		select { // not cut short by Close: the answer is worth 5 s

@@ -147,8 +147,8 @@ func validateData(data json.RawMessage) error {
 	if len(data) > maxDataBytes {
 		return fmt.Errorf("%w: Data has %d bytes, at most %d are allowed", ErrInvalidConfig, len(data), maxDataBytes)
 	}
-	if len(data) > 0 && !json.Valid(data) {
-		return fmt.Errorf("%w: Data is not JSON", ErrInvalidConfig)
+	if len(data) > 0 && !(json.Valid(data) && utf8.Valid(data)) {
+		return fmt.Errorf("%w: Data is not JSON in UTF-8", ErrInvalidConfig)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package pglock
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -74,10 +75,10 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	switch {
+	case e.Token == 0:
+		return fmt.Sprintf("pglock: lease %q is being taken by another", e.Name)
 	case e.Fenced:
 		return fmt.Sprintf("pglock: lease %q is free, but a transaction fenced by its last token %d is still open", e.Name, e.Token)
-	case e.Holder == "":
-		return fmt.Sprintf("pglock: lease %q is being taken by another", e.Name)
 	default:
 		return fmt.Sprintf("pglock: lease %q is held by %s (token %d), for %s more unless renewed",
 			e.Name, e.Holder, e.Token, e.RetryAfter.Round(time.Millisecond))
@@ -119,7 +120,16 @@ const (
 	stateReadOnly         = "25006"
 	stateSerialization    = "40001"
 	stateLockNotAvailable = "55P03"
+	stateCheckViolation   = "23514"
 )
+
+// unstorable says whether the database refused a value: the class of data
+// exceptions (an escape or a number that jsonb has no room for, a text that the
+// database's encoding has no character for), or a CHECK.
+func unstorable(err error) bool {
+	state := sqlState(err)
+	return strings.HasPrefix(state, "22") || state == stateCheckViolation
+}
 
 // translate names what a PostgreSQL error means for a user of this package.
 // Everything else comes back as it is.

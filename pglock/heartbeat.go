@@ -9,8 +9,15 @@ import (
 )
 
 // maxRenewTry bounds one renewal whatever the TTL, so that a connection that
-// went silent is replaced soon.
-const maxRenewTry = 5 * time.Second
+// went silent is replaced soon; maxRenewPause bounds the pause before the next.
+const (
+	maxRenewTry   = 5 * time.Second
+	maxRenewPause = 2 * time.Second
+)
+
+// batchSpread is how much longer an interval may be than the shortest one that
+// shares its statement: a try has the time that suits the shortest.
+const batchSpread = 4
 
 // heartbeat renews all leases of a client: those that are due together in one
 // statement, on the control connection. One goroutine waits for the next due
@@ -112,19 +119,21 @@ func (h *heartbeat) run() {
 func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	due := false
-	for _, s := range h.leases {
-		due = due || !s.trying && !s.due.After(now)
+	var shortest time.Duration // of the intervals that are due
+	for l, s := range h.leases {
+		if !s.trying && !s.due.After(now) && (shortest == 0 || l.renewEvery < shortest) {
+			shortest = l.renewEvery
+		}
 	}
 	next = time.Hour
 	for l, s := range h.leases {
 		switch {
 		case s.trying:
-		case due && !s.due.After(now.Add(l.renewEvery/2)):
+		case l.renewEvery <= batchSpread*shortest && !s.due.After(now.Add(l.renewEvery/2)):
 			s.trying = true
 			batch = append(batch, l)
-		default:
-			next = min(next, s.due.Sub(now))
+		default: // at once, when it is due but has more time than this batch
+			next = min(next, max(0, s.due.Sub(now)))
 		}
 	}
 	return batch, next
@@ -132,16 +141,9 @@ func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Duration) 
 
 // try renews a batch once and schedules the next renewal of each lease.
 func (h *heartbeat) try(ctx context.Context, batch []*Lease) {
-	bound := maxRenewTry
-	for _, l := range batch {
-		bound = min(bound, l.renewEvery/2)
-	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
 	sent := time.Now()
 	outcomes, err := h.renew(ctx, batch)
 	if err != nil {
-		h.client.control.reset()
 		h.client.cfg.Logger.WarnContext(ctx, "renewal is retried", "leases", len(batch), "err", err)
 	}
 	h.reschedule(batch, outcomes, sent)
@@ -159,7 +161,7 @@ func (h *heartbeat) reschedule(batch []*Lease, outcomes []outcome, sent time.Tim
 		if outcomes != nil && outcomes[i] == renewed {
 			s.due = sent.Add(l.renewEvery)
 		} else {
-			s.due = time.Now().Add(jitter(l.renewEvery / 8))
+			s.due = time.Now().Add(jitter(min(l.renewEvery/8, maxRenewPause)))
 		}
 	}
 	h.signal()
@@ -167,16 +169,20 @@ func (h *heartbeat) reschedule(batch []*Lease, outcomes []outcome, sent time.Tim
 
 // renew sends one renewal for all leases given and tells each what became of
 // it. On an error nothing is known, and it can be repeated: a renewal compares
-// nothing that it changes.
+// nothing that it changes. It takes half an interval at most.
 func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error) {
+	bound := maxRenewTry
 	var p lockdb.LeaseRenewParams
 	for _, l := range batch {
+		bound = min(bound, l.renewEvery/2)
 		p.Names = append(p.Names, l.seq.name)
 		p.Slots = append(p.Slots, l.seq.slot)
 		p.Tokens = append(p.Tokens, l.seq.token)
 		p.Nonces = append(p.Nonces, l.seq.nonce)
 		p.TtlsUs = append(p.TtlsUs, l.ttl.Microseconds())
 	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
 	outcomes := make([]outcome, len(batch))
 	err := h.client.onControl(ctx, true, func(q *lockdb.Queries) error {
 		sent := time.Now()

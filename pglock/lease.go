@@ -75,7 +75,8 @@ func (l *Lease) Err() error {
 // Renew extends the lease by its TTL now, as the heartbeats do by themselves.
 // It is refused, with the reason, when the lease is over or no longer the
 // database's; any other error leaves the lease as it is, to be renewed by the
-// next heartbeat. One round trip on the control connection.
+// next heartbeat. One round trip on the control connection, which takes half of
+// RenewEvery at most.
 func (l *Lease) Renew(ctx context.Context) error {
 	for {
 		if err := l.Err(); err != nil {
@@ -110,7 +111,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if errors.Is(lost, ErrReleased) {
 		return lost
 	}
-	err := l.client.releaseRow(ctx, l.client.pool, l.seq, true)
+	err := l.client.releaseRow(ctx, l.client.onApp, l.seq)
 	switch {
 	case lost != nil:
 		return lost

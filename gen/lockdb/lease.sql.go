@@ -64,15 +64,16 @@ WITH seen AS MATERIALIZED (
     FROM (SELECT clock_timestamp() AS at) AS n
     WHERE NOT EXISTS (SELECT FROM seen)
     ON CONFLICT (name, slot) DO NOTHING
-    RETURNING l.token, l.transitions
+    RETURNING l.token, l.transitions, l.acquired_at
 ), granted AS (
-    SELECT taken.token, taken.transitions FROM taken
+    SELECT taken.token, taken.transitions, NULL::timestamptz AS made_at FROM taken
     UNION ALL
-    SELECT made.token, made.transitions FROM made
+    SELECT made.token, made.transitions, made.acquired_at FROM made
 )
 SELECT
     coalesce(g.token, 0)::bigint AS token,
     coalesce(g.transitions, 0)::bigint AS transitions,
+    coalesce(extract(epoch FROM clock_timestamp() - g.made_at) * 1000000, 0)::bigint AS waited_us,
     coalesce(s.held, false)::boolean AS held,
     coalesce(s.holder, '')::text AS held_by,
     coalesce(s.token, 0)::bigint AS held_token,
@@ -96,6 +97,7 @@ type LeaseAcquireParams struct {
 type LeaseAcquireRow struct {
 	Token       int64
 	Transitions int64
+	WaitedUs    int64
 	Held        bool
 	HeldBy      string
 	HeldToken   int64
@@ -112,7 +114,9 @@ type LeaseAcquireRow struct {
 // not pass a fence. The clock is read after the lock and the expiry is tested
 // against that reading; the join is on the key only, because the UPDATE scans
 // an older snapshot than the version that was locked. The token is minted here
-// and nowhere else. Runs at READ COMMITTED.
+// and nowhere else. Only the first INSERT of a name can wait, for another one,
+// and its values are computed before: waited_us tells how long ago that was, and
+// the caller hands a late grant back. Runs at READ COMMITTED.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
 	row := q.db.QueryRow(ctx, LeaseAcquire,
 		arg.Name,
@@ -126,6 +130,7 @@ func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (Lea
 	err := row.Scan(
 		&i.Token,
 		&i.Transitions,
+		&i.WaitedUs,
 		&i.Held,
 		&i.HeldBy,
 		&i.HeldToken,
