@@ -16,10 +16,10 @@ import (
 
 // MigrationStatus says whether one migration is applied to a database.
 type MigrationStatus struct {
-	Version   int64
-	Name      string // the file's name
-	Applied   bool
-	AppliedAt time.Time // zero when not applied
+	Version   int64     `json:"version"`
+	Name      string    `json:"name"` // the file's
+	Applied   bool      `json:"applied"`
+	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
 // Status lists all migrations, oldest first. It only reads: a database that was

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/migrations"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,7 +19,7 @@ func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.P
 		url = os.Getenv("DATABASE_URL")
 	}
 	if url != "" {
-		pool, err := connect(ctx, url)
+		pool, err := cli.Connect(ctx, url)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -31,7 +32,7 @@ func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.P
 	}
 	stop := func() { _ = server.Stop() }
 	fmt.Fprintln(w, "Using", server.Describe())
-	pool, err = connect(ctx, server.URL(""))
+	pool, err = cli.Connect(ctx, server.URL(""))
 	if err != nil {
 		stop()
 		return nil, nil, err
@@ -42,21 +43,4 @@ func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.P
 		return nil, nil, err
 	}
 	return pool, done, nil
-}
-
-// connect fails now if it can't, and not in the middle of the work.
-func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
 }

@@ -51,13 +51,13 @@ What makes a record the same record, --key:
   fileimport import orders.csv --table shop.orders --key natural:order_id`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("which file? fileimport import FILE.csv")}
+				return usageError(errors.New("which file? fileimport import FILE.csv"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			if err := opts.parse(cmd, table, key, delimiter, onChange); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			return importFiles(cmd, paths, opts)
 		},

@@ -9,23 +9,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/gatepost/gatepost/pglock"
+	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/spf13/cobra"
-)
-
-// Exit codes, the same as gatepost's.
-const (
-	exitError = 1
-	exitUsage = 2
-	exitHeld  = 75 // the lease is held by another
-	exitLost  = 76 // the lease was lost while the import ran
 )
 
 func main() {
@@ -45,32 +36,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(importCommand(), demoCommand(), demoImporterCommand())
 
 	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+	if err != nil {
+		fmt.Fprintln(stderr, "fileimport:", cli.Explain(err))
 	}
-	fmt.Fprintln(stderr, "fileimport:", explain(err))
-	return exitCode(err)
+	return cli.ExitCode(err)
 }
 
-// usageError is a command line that can't be used.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func exitCode(err error) int {
-	switch _, usage := errors.AsType[usageError](err); {
-	case usage:
-		return exitUsage
-	case errors.Is(err, pglock.ErrHeld):
-		return exitHeld
-	case errors.Is(err, pglock.ErrLost):
-		return exitLost
-	default:
-		return exitError
-	}
-}
+// usageError marks a command line that can't be used.
+func usageError(err error) error { return cli.UsageError{Err: err} }

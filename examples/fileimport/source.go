@@ -131,7 +131,7 @@ func (s *source) newPass() (*pass, error) {
 	p := &pass{source: s, hash: sha256.New()}
 	reader, err := csvfile.NewReader(io.TeeReader(s.file, p.hash), &csvfile.Options{Delimiter: s.opts.delimiter})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	p.reader = reader
 	header, err := reader.Next()
@@ -146,7 +146,7 @@ func (s *source) newPass() (*pass, error) {
 	}
 	p.columns, p.notes = csvfile.Columns(header.Fields)
 	if p.keyer, err = newKeyer(s.opts.key, p.columns); err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", s.path, err)}
+		return nil, usageError(fmt.Errorf("%s: %w", s.path, err))
 	}
 	return p, nil
 }

@@ -1,0 +1,100 @@
+// Package cli is what Gatepost's programs share: exit codes, one-line errors
+// that say what to do, and the connection to the database.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Exit codes.
+const (
+	ExitDone  = 0
+	ExitError = 1
+	ExitUsage = 2
+	ExitHeld  = 75 // the lease is held by another
+	ExitLost  = 76 // the lease was lost while the command ran
+)
+
+// UsageError is a command line that can't be used.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong with it.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// ExitCode is the exit code of a program that ends with err.
+func ExitCode(err error) int {
+	switch _, usage := errors.AsType[UsageError](err); {
+	case err == nil:
+		return ExitDone
+	case usage:
+		return ExitUsage
+	case errors.Is(err, pglock.ErrHeld):
+		return ExitHeld
+	case errors.Is(err, pglock.ErrLost):
+		return ExitLost
+	default:
+		return ExitError
+	}
+}
+
+// Explain makes one line of an error, with what to do about it where that is
+// known.
+func Explain(err error) string {
+	text := oneLine(err.Error())
+	if errors.Is(err, pglock.ErrNotMigrated) {
+		return "the database has no Gatepost schema, or an old one; run: gatepost migrate up"
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return text + remedy(pgErr)
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return "no connection to the database: " + text
+	}
+	return text
+}
+
+func remedy(err *pgconn.PgError) string {
+	switch err.Code {
+	case "42501": // insufficient_privilege
+		return "; ask the database's owner for that right, or use another role"
+	case "3D000": // invalid_catalog_name
+		return "; create the database, or correct the database URL"
+	case "28P01", "28000": // invalid password, invalid authorization
+		return "; correct the role or the password in the database URL"
+	case "25006": // read_only_sql_transaction
+		return "; this server is read-only: connect to the primary"
+	}
+	if err.Where != "" {
+		return fmt.Sprintf(" (%s)", oneLine(err.Where))
+	}
+	return ""
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Connect opens a pool and fails now if it can't, and not in the middle of the
+// work. An empty url leaves it to the PG* variables. The caller closes the pool.
+func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, UsageError{err}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
