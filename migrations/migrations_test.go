@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -125,6 +126,28 @@ func TestUp_EightProcessesAtOnceAllSucceed(t *testing.T) {
 	if int64(applied) != migrations.Latest() {
 		t.Errorf("%d migrations are recorded, want each of the %d once", applied, migrations.Latest())
 	}
+}
+
+// Closer together than processes start: all have their connections already.
+func TestUp_SimultaneousCallsAllSucceed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	var calls sync.WaitGroup
+	start := make(chan struct{})
+	for range 16 {
+		pool := pgtest.Connect(t, url)
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls.Go(func() {
+			<-start
+			if err := migrations.Up(t.Context(), pool); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(start)
+	calls.Wait()
 }
 
 func TestUp_WorksWithOneConnection(t *testing.T) {
