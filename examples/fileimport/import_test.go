@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+)
+
+const birdstrikes = "testdata/birdstrikes.csv"
+
+// importJSON runs "fileimport import --json" and returns the counts.
+func importJSON(t *testing.T, url string, args ...string) tally {
+	t.Helper()
+	r := runProgram(t, append([]string{"import", "--json", "--database-url", url}, args...)...)
+	if r.code != 0 {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	var got tally
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil {
+		t.Fatalf("%v in %q", err, r.stdout)
+	}
+	return got
+}
+
+func wantTally(t *testing.T, what string, got, want tally) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}
+
+func TestImport_TwiceInsertsOnce(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"file-line", "content"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t)
+			wantTally(t, "first", importJSON(t, url, birdstrikes, "--key", key), tally{Records: 10000, Inserted: 10000})
+			wantTally(t, "again", importJSON(t, url, birdstrikes, "--key", key), tally{Records: 10000, Existed: 10000})
+			if n := count(t, pgtest.Connect(t, url), "birdstrikes"); n != 10000 {
+				t.Errorf("%d rows, want 10000", n)
+			}
+		})
+	}
+}
+
+func TestImport_SameContentUnderAnotherNameIsTheSameFile(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	importJSON(t, url, write(t, "first.csv", "id,name\n1,a\n2,b\n"))
+	other := write(t, "other.csv", "id,name\n1,a\n2,b\n")
+	wantTally(t, "other name", importJSON(t, url, other), tally{Records: 2, Existed: 2})
+	if n := count(t, pgtest.Connect(t, url), "other"); n != 0 {
+		t.Errorf("it made a table of its own with %d rows", n)
+	}
+}
+
+func TestImport_EveryFieldArrivesAsItWas(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	file := write(t, "odd.csv", "\xef\xbb\xbfa,\"b,\"\"c\"\"\",\r\n"+
+		"\"x,y\",\"he said \"\"hi\"\"\",\r\n"+
+		"\"line1\r\nline2\",,\"\"\r\n"+
+		"\r\n"+
+		"\\.,ü,last")
+	wantTally(t, "odd", importJSON(t, url, file), tally{Records: 3, Inserted: 3})
+	got := text(t, pgtest.Connect(t, url), `SELECT string_agg(concat_ws('|', gatepost_line::text, a, coalesce("b,""c""", 'NULL'), coalesce(column_3, 'NULL')), E'\n' ORDER BY gatepost_line) FROM odd`)
+	want := "2|x,y|he said \"hi\"|NULL\n3|line1\r\nline2|NULL|\n6|\\.|ü|last"
+	if got != want {
+		t.Errorf("table has %q, want %q", got, want)
+	}
+}
+
+func TestImport_EmptyFileAndHeaderOnlyAreZeroRecords(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	wantTally(t, "empty", importJSON(t, url, write(t, "empty.csv", "")), tally{})
+	wantTally(t, "header", importJSON(t, url, write(t, "header.csv", "a,b")), tally{})
+	pool := pgtest.Connect(t, url)
+	if got := text(t, pool, `SELECT (to_regclass('empty') IS NULL AND to_regclass('header') IS NOT NULL)::text`); got != "true" {
+		t.Error("want a table for the header and none for the empty file")
+	}
+}
+
+func TestImport_OverlappingExportsKeepEqualRecordsApart(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	first := write(t, "monday.csv", "a\nx\nx\ny\n")
+	second := write(t, "tuesday.csv", "a\ny\nx\nx\nx\nz\n")
+	importJSON(t, url, first, "--key", "content", "--table", "days")
+	wantTally(t, "second", importJSON(t, url, second, "--key", "content", "--table", "days"),
+		tally{Records: 5, Inserted: 2, Existed: 3})
+}
+
+func TestImport_NaturalKey(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	args := []string{"--table", "orders", "--key", "natural:id"}
+	first := write(t, "a.csv", "id,name\n1,one\n2,two\n1,one\n")
+	wantTally(t, "first", importJSON(t, url, append(args, first)...), tally{Records: 3, Inserted: 2, Duplicate: 1})
+	wantTally(t, "again", importJSON(t, url, append(args, first)...), tally{Records: 3, Existed: 2, Duplicate: 1})
+
+	other := write(t, "b.csv", "id,name\n3,three\n2,TWO\n")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, other}, args...)...), 1,
+		"line 3", "with other content", "--on-change skip")
+	pool := pgtest.Connect(t, url)
+	if n := count(t, pool, "orders"); n != 2 {
+		t.Errorf("%d rows after the refused file, want 2", n)
+	}
+	wantTally(t, "skip", importJSON(t, url, append(args, other, "--on-change", "skip")...),
+		tally{Records: 2, Inserted: 1, Changed: 1})
+	if got := text(t, pool, `SELECT name FROM orders WHERE id = '2'`); got != "two" {
+		t.Errorf("the existing row has %q, want it left alone", got)
+	}
+
+	inFile := write(t, "c.csv", "id,name\n7,a\n7,b\n")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, inFile}, args...)...), 1, "line 3", "came before")
+	noKey := write(t, "d.csv", "id,name\n,a\n")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, noKey}, args...)...), 1, "line 2", `"id" is empty`)
+}
+
+func TestImport_IntoATableThatIsThere(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.Connect(t, url)
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE typed (id int PRIMARY KEY, at date, note text DEFAULT 'x', extra text)`); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--table", "public.typed", "--key", "natural:id"}
+	file := write(t, "typed.csv", "id,at,note\n1,2026-11-30,\n2,,b\n")
+	wantTally(t, "typed", importJSON(t, url, append(args, file)...), tally{Records: 2, Inserted: 2})
+	wantTally(t, "again", importJSON(t, url, append(args, file)...), tally{Records: 2, Existed: 2})
+
+	bad := write(t, "bad.csv", "id,at,note\n3,2026-11-30,a\nfour,2026-11-30,b\n")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, bad}, args...)...), 1, "bad.csv", "line 3", "four")
+	oneLineWith(t, runProgram(t, "import", "--database-url", url, file, "--table", "typed"), 1, "gatepost_file", "--key natural:")
+	wide := write(t, "wide.csv", "id,unknown\n3,a\n")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, wide}, args...)...), 1, `no column "unknown"`)
+	if n := count(t, pool, "typed"); n != 2 {
+		t.Errorf("%d rows, want 2", n)
+	}
+}
+
+func TestImport_SetsBadRecordsAside(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	file := write(t, "bad.csv", "a,b\n1,one\n2\n3,th\xffree\n4,fo\x00ur\n5,five\n\"6,six\n7,seven\n")
+	r := runProgram(t, "import", "--database-url", url, file)
+	oneLineWith(t, r, 1, "bad.csv: line 3", "has 1 field", "nothing was imported")
+	r = runProgram(t, "import", "--database-url", url, file, "--max-rejects", "3")
+	oneLineWith(t, r, 1, "bad.csv: line 7", "nothing was imported")
+	pool := pgtest.Connect(t, url)
+	if n := count(t, pool, "bad"); n != 0 {
+		t.Errorf("%d rows of a refused file", n)
+	}
+	wantTally(t, "first", importJSON(t, url, file, "--max-rejects", "4"), tally{Records: 7, Inserted: 3, Rejected: 4})
+	wantTally(t, "again", importJSON(t, url, file, "--max-rejects", "4"), tally{Records: 7, Existed: 3, Rejected: 4})
+	if got := text(t, pool, `SELECT string_agg(line::text, ',' ORDER BY line) FROM gatepost.import_rejects`); got != "3,4,5,7" {
+		t.Errorf("rejected lines are %s", got)
+	}
+}
+
+func TestImport_BadInputIsOneClearLine(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	empty := pgtest.EmptyDatabase(t)
+	good := write(t, "good.csv", "a,b\n1,2\n")
+	for _, c := range []struct {
+		code  int
+		want  string
+		other []string
+	}{
+		{1, "no such file", []string{"does-not-exist.csv"}},
+		{1, "not a regular file", []string{t.TempDir()}},
+		{1, "PNG", []string{write(t, "image.csv", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")}},
+		{1, "gzip", []string{write(t, "zip.csv", "\x1f\x8b\x08\x00\x00")}},
+		{1, "UTF-16", []string{write(t, "utf16.csv", "\xff\xfea\x00,\x00b\x00\n\x00")}},
+		{1, "line 3", []string{write(t, "columns.csv", "a,b\n1,2\n1,2,3\n")}},
+		{1, "UTF-8", []string{write(t, "latin1.csv", "a,b\n1,caf\xe9\n")}},
+		{1, "--delimiter", []string{write(t, "semicolon.csv", "a;b\n1;2\n")}},
+		{1, "gatepost migrate up", []string{good, "--database-url", empty}},
+		{1, "does not exist", []string{good, "--database-url", strings.Replace(url, "gatepost_test_", "gatepost_none_", 1)}},
+		{1, "no connection", []string{good, "--database-url", "postgres://nobody@127.0.0.1:1/x?connect_timeout=2"}},
+		{2, "--key", []string{good, "--key", "line"}},
+		{2, "no column", []string{good, "--key", "natural:zz"}},
+		{2, "--table", []string{good, "--table", "a.b.c"}},
+		{2, "unknown flag", []string{good, "--tabel", "x"}},
+		{2, "which file", nil},
+	} {
+		args := append([]string{"import", "--database-url", url}, c.other...)
+		oneLineWith(t, runProgram(t, args...), c.code, c.want)
+	}
+	pool := pgtest.Connect(t, url)
+	if n := text(t, pool, `SELECT count(*)::text FROM pg_class WHERE relnamespace = 'public'::regnamespace`); n != "0" {
+		t.Errorf("%s relations are left in public", n)
+	}
+}
+
+func TestImport_WithoutPrivilegesChangesNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.Connect(t, url)
+	role := "nobody_" + text(t, pool, `SELECT md5(random()::text)`)
+	if _, err := pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role) })
+	r := runProgram(t, "import", birdstrikes, "--database-url", url+"&options=-c%20role%3D"+role)
+	oneLineWith(t, r, 1, "permission denied", "ask the database's owner")
+}
