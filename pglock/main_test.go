@@ -2,7 +2,9 @@ package pglock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -85,4 +88,147 @@ func value[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// poolOf is a pool of that configuration, closed when the test ends.
+func poolOf(t *testing.T, cfg *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// poolWith is a pool on the database of url, changed by each of change.
+func poolWith(t *testing.T, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range change {
+		change(cfg)
+	}
+	return poolOf(t, cfg)
+}
+
+// setting starts each session of a pool with a setting.
+func setting(name, value string) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams[name] = value }
+}
+
+func maxConns(n int32) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) { cfg.MaxConns = n }
+}
+
+// session is a connection of the test's own, outside any pool of a client.
+func session(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// begin is a transaction in a session of its own.
+func begin(t *testing.T, pool *pgxpool.Pool, opts pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := session(t, pool).BeginTx(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// lockRow locks a lease's row as an operator in psql would, until the
+// transaction that is returned ends.
+func lockRow(t *testing.T, pool *pgxpool.Pool, name string) pgx.Tx {
+	t.Helper()
+	tx := begin(t, pool, pgx.TxOptions{})
+	if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.leases WHERE name = $1 FOR UPDATE`, name); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// table is a table of the test's own with one text column, note.
+func table(t *testing.T, pool *pgxpool.Pool) string {
+	t.Helper()
+	name := pgx.Identifier{"t_" + strings.ToLower(rand.Text())}.Sanitize()
+	exec(t, pool, "CREATE TABLE "+name+" (note text)")
+	return name
+}
+
+func rows(t *testing.T, pool *pgxpool.Pool, table string) int {
+	t.Helper()
+	return value[int](t, pool, "SELECT count(*) FROM "+table)
+}
+
+// insert writes one row in a transaction.
+func insert(ctx context.Context, tx pgx.Tx, table, note string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO "+table+" VALUES ($1)", note)
+	return err
+}
+
+// lease is what the row of a name says.
+type leaseRow struct {
+	Token                      int64
+	Held                       bool
+	Acquired, Renewed, Expires time.Time
+	Now                        time.Time // the database's clock
+	Transitions                int64
+	TTL                        time.Duration
+}
+
+func row(t *testing.T, pool *pgxpool.Pool, name string) leaseRow {
+	t.Helper()
+	var r leaseRow
+	err := pool.QueryRow(t.Context(), `
+		SELECT token, nonce IS NOT NULL, acquired_at, renewed_at, expires_at, clock_timestamp(), transitions
+		FROM gatepost.leases WHERE name = $1`, name,
+	).Scan(&r.Token, &r.Held, &r.Acquired, &r.Renewed, &r.Expires, &r.Now, &r.Transitions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.TTL = r.Expires.Sub(r.Renewed)
+	return r
+}
+
+// renewedAgain waits until heartbeats have renewed a lease twice from now on.
+func renewedAgain(t *testing.T, pool *pgxpool.Pool, name string) {
+	t.Helper()
+	for range 2 {
+		from := row(t, pool, name).Renewed
+		eventually(t, "renewal of "+name, 10*time.Second, func() bool { return row(t, pool, name).Renewed.After(from) })
+	}
+}
+
+// blocked waits until a backend waits for a lock that pid holds.
+func blocked(t *testing.T, pool *pgxpool.Pool, by uint32) {
+	t.Helper()
+	eventually(t, "a backend that waits for a lock", 10*time.Second, func() bool {
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(by))
+	})
+}
+
+// soon is closed in time for a test that would otherwise hang.
+func soon(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: not within 20 s", what)
+	}
 }
