@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,21 +14,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := cli.Execute(ctx, rootCommand(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
-}
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := rootCommand()
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
-	if err != nil {
-		fmt.Fprintln(stderr, "gatepost:", cli.Explain(err))
-	}
-	return cli.ExitCode(err)
 }
 
 // connection is how the commands reach the database.
@@ -56,11 +42,8 @@ variables that psql uses.
 
 Exit codes: 0 done, 1 error, 2 usage, 75 the lease is held by another, 76 the
 lease was lost while the command ran.`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError{Err: err} })
 	root.AddCommand(migrateCommand(&conn))
 	return root
 }

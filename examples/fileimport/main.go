@@ -9,8 +9,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,30 +19,16 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := cli.Execute(ctx, rootCommand(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "fileimport",
-		Short:         "Import a CSV file into PostgreSQL, every record once",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{Use: "fileimport", Short: "Import a CSV file into PostgreSQL, every record once"}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(importCommand(), demoCommand(), demoImporterCommand())
-
-	err := root.ExecuteContext(ctx)
-	if err != nil {
-		fmt.Fprintln(stderr, "fileimport:", cli.Explain(err))
-	}
-	return cli.ExitCode(err)
+	return root
 }
 
 // usageError marks a command line that can't be used.

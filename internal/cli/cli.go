@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
 )
 
 // Exit codes.
@@ -29,6 +31,27 @@ func (e UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what is wrong with it.
 func (e UsageError) Unwrap() error { return e.Err }
+
+// Execute runs a program's command line, prints an error as one line, and returns
+// the exit code.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+
+	_, _, err := root.Find(args)
+	if err != nil {
+		err = UsageError{err} // an unknown command
+	} else {
+		err = root.ExecuteContext(ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), Explain(err))
+	}
+	return ExitCode(err)
+}
 
 // ExitCode is the exit code of a program that ends with err.
 func ExitCode(err error) int {

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/migrations"
+	"github.com/gatepost/gatepost/pglock"
+)
+
+// envMain makes the test binary be gatepost itself.
+const envMain = "GATEPOST_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envMain) != "" {
+		main()
+	}
+	pgtest.Main(m)
+}
+
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// gatepost runs the program on a database.
+func gatepost(t *testing.T, url string, args ...string) result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), envMain+"=1", "DATABASE_URL="+url)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+func want(t *testing.T, r result, code int, part string) {
+	t.Helper()
+	if r.code != code || !strings.Contains(r.stdout+r.stderr, part) {
+		t.Errorf("exit code %d, stdout %q, stderr %q; want %d and %q", r.code, r.stdout, r.stderr, code, part)
+	}
+	if strings.Count(r.stderr, "\n") > 1 {
+		t.Errorf("an error of more than one line: %q", r.stderr)
+	}
+}
+
+func TestMigrate_UpStatusDown(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyDatabase(t)
+	want(t, gatepost(t, url, "migrate", "status"), 1, "run: gatepost migrate up")
+	want(t, gatepost(t, url, "migrate", "up"), 0, "3 of 3 migrations are applied (+3)")
+	want(t, gatepost(t, url, "migrate", "up"), 0, "3 of 3 migrations are applied (+0)")
+	want(t, gatepost(t, url, "migrate", "status"), 0, "00001_leases.sql")
+
+	var all []migrations.MigrationStatus
+	r := gatepost(t, url, "migrate", "status", "--json")
+	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || len(all) != 3 || !all[2].Applied {
+		t.Errorf("status --json printed %q (%v)", r.stdout, err)
+	}
+	want(t, gatepost(t, "", "migrate", "down", "--database-url", url), 0, "0 of 3 migrations are applied (-3)")
+}
+
+func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	client, err := pglock.New(pgtest.Connect(t, url), pglock.Config{Holder: "web-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(t.Context()) })
+	lease, err := client.TryAcquire(t.Context(), "busy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, gatepost(t, url, "migrate", "down"), 1, "one by web-1; stop their holders first, or use --force")
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("the refused down harmed the lease: %v", err)
+	}
+	want(t, gatepost(t, url, "migrate", "down", "--force"), 0, "(-3)")
+}
+
+func TestMigrate_SQLNeedsNoDatabase(t *testing.T) {
+	t.Parallel()
+	r := gatepost(t, "postgres://127.0.0.1:1/none", "migrate", "sql")
+	want(t, r, 0, "CREATE SCHEMA IF NOT EXISTS gatepost;")
+	if strings.Contains(r.stdout, "DROP TABLE") || strings.Contains(r.stdout, "+goose") {
+		t.Error("it prints the Down part or annotations")
+	}
+}
+
+func TestCommandLine_BadUseIsOneClearLine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code int
+		part string
+		args []string
+	}{
+		{2, `unknown command "migrat"`, []string{"migrat"}},
+		{2, "migrate sideways is not known", []string{"migrate", "sideways"}},
+		{2, "unknown flag", []string{"migrate", "up", "--nope"}},
+		{2, "unknown command", []string{"migrate", "up", "now"}},
+		{2, "", []string{"migrate", "up", "--database-url", "postgres://[::1"}},
+		{1, "no connection to the database", []string{"migrate", "up"}},
+		{0, "Usage:", []string{"--help"}},
+	} {
+		want(t, gatepost(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2", c.args...), c.code, c.part)
+	}
+}
+
+// The commands that README.md gives for a database of one's own.
+func TestReadme_MigrateCommandsWork(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)<!-- ci:migrate -->\n```sh\n(.*?)```").FindSubmatch(readme)
+	if block == nil {
+		t.Fatal("README.md has no migrate commands")
+	}
+	url := pgtest.EmptyDatabase(t)
+	for line := range strings.Lines(string(block[1])) {
+		args, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./cmd/gatepost ")
+		if !ok {
+			t.Fatalf("%q runs something else", line)
+		}
+		words := strings.Fields(strings.ReplaceAll(args, `"$DATABASE_URL"`, url))
+		want(t, gatepost(t, "", words...), 0, "")
+	}
+}
