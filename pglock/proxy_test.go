@@ -26,6 +26,8 @@ type proxy struct {
 	fault fault
 	over  bool
 	stall bool
+	// latency is added to each message.
+	latency time.Duration
 }
 
 // fault happens once, to the first message from a client that contains match.
@@ -140,10 +142,18 @@ func (p *proxy) drop(conn net.Conn) {
 
 func (p *proxy) wait() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for p.stall && !p.over {
 		p.cond.Wait()
 	}
+	latency := p.latency
+	p.mu.Unlock()
+	time.Sleep(latency) //nolint:forbidigo // it is the fault
+}
+
+func (p *proxy) setLatency(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = d
 }
 
 // setStall holds up everything, or lets it go on.

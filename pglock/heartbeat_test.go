@@ -1,0 +1,261 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// short is a TTL that a test can wait for and a busy machine can keep.
+const short = 900 * time.Millisecond
+
+func TestHeartbeat_LivesWhileTheApplicationsPoolIsExhausted(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool := poolWith(t, pgtest.URL(t), maxConns(1))
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	only, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer only.Release()
+	until := row(t, direct, name).Expires.Add(short)
+	eventually(t, "held for twice the TTL", 10*time.Second, func() bool { return row(t, direct, name).Renewed.After(until) })
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+	// Neither does the release starve.
+	if err := l.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// batches counts the leases in each renewal that a pool sends.
+type batches struct {
+	mu    sync.Mutex
+	sizes []int64
+}
+
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (b *batches) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if strings.Contains(data.SQL, "LeaseRenew") && data.Err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.sizes = append(b.sizes, data.CommandTag.RowsAffected())
+	}
+}
+
+// inARow says whether the last n renewals were of so many leases each.
+func (b *batches) inARow(n int, size int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range n {
+		if len(b.sizes) < n || b.sizes[len(b.sizes)-1-i] != size {
+			return false
+		}
+	}
+	return true
+}
+
+func TestHeartbeat_RenewsAllLeasesInOneStatement(t *testing.T) {
+	t.Parallel()
+	seen := &batches{}
+	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
+	c := client(t, pgtest.Pool(t), pglock.Config{TTL: 10 * time.Second, RenewEvery: 400 * time.Millisecond, Control: control})
+	const many = 100
+	for range many {
+		acquire(t, c, pgtest.Name(t), nil)
+	}
+	eventually(t, "three heartbeats of one statement each", 15*time.Second, func() bool { return seen.inARow(3, many) })
+}
+
+func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	renewedAgain(t, direct, name)
+	exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name)
+	renewedAgain(t, direct, name)
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+}
+
+func TestHeartbeat_SurvivesALostReply(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool, proxy := throughProxy(t, 4)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	<-proxy.next(fault{match: "LeaseRenew"})
+	renewedAgain(t, direct, name)
+	<-proxy.next(fault{match: "LeaseRenew", lose: true})
+	renewedAgain(t, direct, name)
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+}
+
+// A connection that went silent is replaced, and its place in the pool with it:
+// two silences use up both places otherwise.
+func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool, proxy := throughProxy(t, 4)
+	cfg := pglock.Config{TTL: 4 * time.Second, RenewEvery: 600 * time.Millisecond}
+	l := acquire(t, client(t, pool, cfg), name, nil)
+	for range 3 {
+		renewedAgain(t, direct, name)
+		<-proxy.next(fault{match: "LeaseRenew", delay: 5 * time.Second})
+	}
+	renewedAgain(t, direct, name)
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+}
+
+func TestHeartbeat_RespectsEachLeasesTTL(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	brief, long := pgtest.Name(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 300 * time.Millisecond})
+	acquire(t, c, brief, &pglock.AcquireOptions{TTL: short})
+	acquire(t, c, long, nil)
+	renewedAgain(t, pool, brief)
+	renewedAgain(t, pool, long)
+	if got := row(t, pool, brief).TTL; got != short {
+		t.Errorf("the short lease has %s, want %s", got, short)
+	}
+	if got := row(t, pool, long).TTL; got != time.Minute {
+		t.Errorf("the long lease has %s, want 1m", got)
+	}
+}
+
+// A try has the time that suits the shortest interval in it. Leases that are too
+// short for the network must not take a long one down with them.
+func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool, proxy := throughProxy(t, 4)
+	c := client(t, pool, pglock.Config{TTL: 1500 * time.Millisecond})
+	l := acquire(t, c, name, nil)
+	until := row(t, direct, name).Expires.Add(time.Second)
+	proxy.setLatency(15 * time.Millisecond)
+	eventually(t, "held for longer than the TTL", 15*time.Second, func() bool {
+		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 60 * time.Millisecond})
+		if err == nil {
+			soon(t, "loss", hopeless.Done())
+		}
+		return l.Err() != nil || row(t, direct, name).Renewed.After(until)
+	})
+	if l.Err() != nil {
+		t.Errorf("the long lease is lost: %v", l.Err())
+	}
+}
+
+func TestHeartbeat_IsNotHeldUpByTheHoldersOwnFence(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	tx, err := l.BeginTx(t.Context(), pgx.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		from := row(t, direct, name).Renewed
+		eventually(t, "renewal", 5*time.Second, func() bool {
+			waits := value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63) AND wait_event_type = 'Lock'`, name)
+			if waits > 0 {
+				t.Error("a heartbeat waits for a lock")
+			}
+			return row(t, direct, name).Renewed.After(from)
+		})
+	}
+	commit(t, tx)
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+}
+
+func TestHeartbeat_EndsALeaseThatTheDatabaseGaveToAnother(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	a := acquire(t, client(t, pool, pglock.Config{RenewEvery: 20 * time.Millisecond}), name, nil)
+	exec(t, pool, `UPDATE gatepost.leases SET nonce = gen_random_uuid(), token = token + 1 WHERE name = $1`, name)
+	soon(t, "loss", a.Done())
+	wantErr(t, a.Err(), pglock.ErrSuperseded)
+	wantErr(t, a.Err(), pglock.ErrLost)
+}
+
+// Rule L: by a local timer, never behind I/O.
+func TestDone_ClosesBeforeTheExpiryWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool, proxy := throughProxy(t, 4)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: 2 * time.Second, SafetyMargin: time.Second}), name, nil)
+	proxy.setStall(true)
+	t.Cleanup(func() { proxy.setStall(false) })
+	soon(t, "Done", l.Done())
+	if r := row(t, direct, name); !r.Expires.After(r.Now) {
+		t.Errorf("Done closed %s after the expiry in the database", r.Now.Sub(r.Expires))
+	}
+	wantErr(t, l.Err(), pglock.ErrExpired)
+	wantErr(t, l.Err(), pglock.ErrLost)
+	wantErr(t, l.Renew(t.Context()), pglock.ErrExpired)
+	_, err := l.BeginTx(t.Context(), pgx.TxOptions{})
+	wantErr(t, err, pglock.ErrFenced)
+	wantErr(t, err, pglock.ErrExpired)
+}
+
+// The trust counts from when a request was sent: the server may have computed
+// the expiry long before its answer arrives.
+func TestDeadline_CountsFromWhenTheRequestWasSent(t *testing.T) {
+	t.Parallel()
+	pool, proxy := throughProxy(t, 4)
+	const ttl, margin, late = 6 * time.Second, time.Second, 400 * time.Millisecond
+	c := client(t, pool, pglock.Config{TTL: ttl, SafetyMargin: margin, RenewEvery: 4 * time.Second})
+	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
+
+	reached := proxy.next(fault{match: "LeaseAcquire", delay: late})
+	l := acquire(t, c, pgtest.Name(t), nil)
+	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) {
+		t.Errorf("after an acquisition: %s too late", l.Deadline().Sub(limit))
+	}
+	before := l.Deadline()
+	reached = proxy.next(fault{match: "LeaseRenew", delay: late})
+	if err := l.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) || !l.Deadline().After(before) {
+		t.Errorf("after a renewal: deadline is %s, want it after %s and not after %s", l.Deadline(), before, limit)
+	}
+}
+
+func TestRenew_EndsWithItsTryWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	pool, proxy := throughProxy(t, 4)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond}), pgtest.Name(t), nil)
+	proxy.setStall(true)
+	t.Cleanup(func() { proxy.setStall(false) })
+	err := l.Renew(t.Context())
+	if err == nil || errors.Is(err, pglock.ErrLost) || l.Err() != nil {
+		t.Errorf("Renew: %v, Err: %v; want an error that leaves the lease as it is", err, l.Err())
+	}
+}
