@@ -181,6 +181,8 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 		{1, "line 3", []string{write(t, "columns.csv", "a,b\n1,2\n1,2,3\n")}},
 		{1, "UTF-8", []string{write(t, "latin1.csv", "a,b\n1,caf\xe9\n")}},
 		{1, "--delimiter", []string{write(t, "semicolon.csv", "a;b\n1;2\n")}},
+		{1, "doesn't look like CSV", []string{write(t, "prose.csv", "This is not a table at all.\nBye\n")}},
+		{1, "doesn't look like CSV", []string{write(t, "page.csv", "<html>\n<body></body>\n")}},
 		{1, "gatepost migrate up", []string{good, "--database-url", empty}},
 		{1, "does not exist", []string{good, "--database-url", strings.Replace(url, "gatepost_test_", "gatepost_none_", 1)}},
 		{1, "no connection", []string{good, "--database-url", "postgres://nobody@127.0.0.1:1/x?connect_timeout=2"}},

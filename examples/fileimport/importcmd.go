@@ -23,6 +23,7 @@ type importOptions struct {
 	table       pgx.Identifier // nil: chosen by the file
 	key         keySpec
 	delimiter   byte
+	oneColumn   bool // said to be CSV, whatever the header looks like
 	maxRejects  int64
 	skipChanged bool
 	wait        time.Duration
@@ -68,6 +69,7 @@ What makes a record the same record, --key:
 	flags.StringVar(&key, "key", "file-line", "file-line, content or natural:COLUMN,COLUMN")
 	flags.StringVar(&onChange, "on-change", "error", "when a natural key is there with other content: error or skip")
 	flags.StringVar(&delimiter, "delimiter", ",", "one ASCII character, or tab")
+	flags.BoolVar(&opts.oneColumn, "one-column", false, "the file has one column, though its first line doesn't look like a column's name")
 	flags.Int64Var(&opts.maxRejects, "max-rejects", 0, "set up to so many bad records aside instead of refusing the file")
 	flags.DurationVar(&opts.wait, "wait", leaseTTL+leaseTTL/2, "how long to wait while another imports the same file; 0 ends at once. The default outlasts an importer that was killed")
 	flags.BoolVar(&opts.json, "json", false, "print the counts as JSON, a line a file")

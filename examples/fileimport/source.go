@@ -8,6 +8,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/gatepost/gatepost/examples/fileimport/csvfile"
@@ -141,7 +142,7 @@ func (s *source) newPass() (*pass, error) {
 	if len(header.Fields) > maxColumns {
 		return nil, fmt.Errorf("%s: the header has %d columns, a table can have %d", s.path, len(header.Fields), maxColumns)
 	}
-	if err := s.checkDelimiter(header); err != nil {
+	if err := s.checkOneColumn(header); err != nil {
 		return nil, err
 	}
 	p.columns, p.notes = csvfile.Columns(header.Fields)
@@ -151,16 +152,24 @@ func (s *source) newPass() (*pass, error) {
 	return p, nil
 }
 
-// checkDelimiter refuses a header that becomes one column because it is split at
-// something else.
-func (s *source) checkDelimiter(header csvfile.Record) error {
-	if len(header.Fields) > 1 || header.Fields[0].Quoted {
+// columnName is what the only column of a file is called, if the file is CSV and
+// not prose, a program or markup.
+var columnName = regexp.MustCompile(`^\s*[\pL\pN_][\pL\pN_.%-]*( [\pL\pN_.%-]+){0,3}\s*$`)
+
+// checkOneColumn refuses a header that is one column because it is split at
+// something else, or because the file isn't CSV at all: any text is CSV of one
+// column.
+func (s *source) checkOneColumn(header csvfile.Record) error {
+	if len(header.Fields) > 1 || header.Fields[0].Quoted || s.opts.oneColumn {
 		return nil
 	}
 	for _, other := range []byte(",;\t|") {
 		if bytes.IndexByte(header.Raw, other) >= 0 {
 			return fmt.Errorf("%s: the header is one column with %q in it; is that the delimiter? Use --delimiter", s.path, other)
 		}
+	}
+	if !columnName.Match(header.Raw) {
+		return fmt.Errorf("%s doesn't look like CSV: its first line is one column and no column's name; if it is one, use --one-column", s.path)
 	}
 	return nil
 }
