@@ -7,6 +7,7 @@ CREATE TABLE gatepost.imports (
     sha256       bytea       NOT NULL,
     table_schema text        NOT NULL,
     table_name   text        NOT NULL,
+    key          text        NOT NULL,
     file         text        NOT NULL,
     bytes        bigint      NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -17,6 +18,7 @@ CREATE TABLE gatepost.imports (
 );
 
 COMMENT ON TABLE gatepost.imports IS 'Gatepost: files that were imported, by the SHA-256 of their content';
+COMMENT ON COLUMN gatepost.imports.key IS 'what makes a record the same: file-line, content or natural:COLUMN,...';
 
 -- The records of an import that could not be used, as they stood in the file.
 CREATE TABLE gatepost.import_rejects (

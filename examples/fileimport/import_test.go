@@ -58,6 +58,24 @@ func TestImport_SameContentUnderAnotherNameIsTheSameFile(t *testing.T) {
 	}
 }
 
+func TestImport_AnotherKeyIsAnotherTable(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	file := write(t, "same.csv", "id,name\n1,a\n1,a\n")
+	for _, key := range []string{"file-line", "content", "natural:id", "file-line"} {
+		first, again := importJSON(t, url, file, "--key", key), importJSON(t, url, file, "--key", key)
+		if again.Inserted != 0 {
+			t.Errorf("%s: %+v, and again %+v", key, first, again)
+		}
+	}
+	pool := pgtest.Connect(t, url)
+	for table, want := range map[string]int{"same": 2, "same_content": 2, "same_natural": 1} {
+		if n := count(t, pool, table); n != want {
+			t.Errorf("%s has %d rows, want %d", table, n, want)
+		}
+	}
+}
+
 func TestImport_EveryFieldArrivesAsItWas(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

@@ -152,8 +152,8 @@ func (im *importer) register(ctx context.Context, tx pgx.Tx) (pgx.Identifier, in
 	}
 	id, _, err := idem.InsertOnce(ctx, tx, idem.Insert{
 		Table:     pgx.Identifier{"gatepost", "imports"},
-		Columns:   []string{"sha256", "table_schema", "table_name", "file", "bytes"},
-		Values:    []any{im.source.sum[:], table[0], table[1], im.source.path, im.source.size},
+		Columns:   []string{"sha256", "table_schema", "table_name", "key", "file", "bytes"},
+		Values:    []any{im.source.sum[:], table[0], table[1], im.source.opts.key.String(), im.source.path, im.source.size},
 		Key:       []string{"sha256", "table_schema", "table_name"},
 		Returning: []string{"id"},
 	}, pgx.RowTo[int32])

@@ -25,10 +25,20 @@ const (
 	natural
 )
 
+func (k keyKind) String() string { return [...]string{"file-line", "content", "natural"}[k] }
+
 // keySpec is what --key says.
 type keySpec struct {
 	kind    keyKind
 	columns []string // of a natural key, as in the header
+}
+
+// String is what --key would say.
+func (k keySpec) String() string {
+	if k.kind == natural {
+		return k.kind.String() + ":" + strings.Join(k.columns, ",")
+	}
+	return k.kind.String()
 }
 
 func parseKey(text string) (keySpec, error) {

@@ -46,14 +46,14 @@ func tableName(path string) string {
 }
 
 // chooseTable is the table that was asked for, or else the one that a file with
-// this content was imported into before, under whatever name, or else a new one
-// named after the file.
+// this content was imported into before, under whatever name, or else one named
+// after the file.
 func chooseTable(ctx context.Context, db pgx.Tx, s *source) (pgx.Identifier, error) {
 	table := s.opts.table
 	if table == nil {
 		var schema, name string
 		err := db.QueryRow(ctx, `SELECT table_schema, table_name FROM gatepost.imports
-			WHERE sha256 = $1 ORDER BY id DESC LIMIT 1`, s.sum[:]).Scan(&schema, &name)
+			WHERE sha256 = $1 AND key = $2 ORDER BY id DESC LIMIT 1`, s.sum[:], s.opts.key.String()).Scan(&schema, &name)
 		if err == nil {
 			return pgx.Identifier{schema, name}, nil
 		}
@@ -65,6 +65,14 @@ func chooseTable(ctx context.Context, db pgx.Tx, s *source) (pgx.Identifier, err
 	if len(table) == 2 {
 		return table, nil
 	}
+	table, err := inCurrentSchema(ctx, db, table[0])
+	if err != nil || s.opts.table != nil {
+		return table, err
+	}
+	return besideOtherKeys(ctx, db, table, s.opts.key)
+}
+
+func inCurrentSchema(ctx context.Context, db pgx.Tx, name string) (pgx.Identifier, error) {
 	var schema *string
 	if err := db.QueryRow(ctx, `SELECT current_schema()`).Scan(&schema); err != nil {
 		return nil, err
@@ -72,7 +80,20 @@ func chooseTable(ctx context.Context, db pgx.Tx, s *source) (pgx.Identifier, err
 	if schema == nil {
 		return nil, errors.New("the role has no schema to create tables in; use --table SCHEMA.NAME")
 	}
-	return pgx.Identifier{*schema, table[0]}, nil
+	return pgx.Identifier{*schema, name}, nil
+}
+
+// besideOtherKeys takes another name when the table of that name was made by an
+// import with another key: its rows say nothing about this one.
+func besideOtherKeys(ctx context.Context, db pgx.Tx, table pgx.Identifier, key keySpec) (pgx.Identifier, error) {
+	var other bool
+	err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM gatepost.imports
+		WHERE table_schema = $1 AND table_name = $2 AND key <> $3)`, table[0], table[1], key.String()).Scan(&other)
+	if err == nil && other {
+		suffix := "_" + key.kind.String()
+		table[1] = strings.ReplaceAll(table[1][:min(len(table[1]), 63-len(suffix))]+suffix, "-", "_")
+	}
+	return table, err
 }
 
 // prepareTable creates the table when it is missing, and else checks that it has
