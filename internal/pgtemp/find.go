@@ -54,8 +54,11 @@ func find(ctx context.Context, opts *Options) (location, error) {
 	if dir := opts.BinDir; dir != "" {
 		return location{binDir: dir}, checkBinDir(dir)
 	}
-	if opts.Image != "" {
-		return location{image: opts.Image}, engine(ctx)
+	if image := opts.Image; image != "" {
+		if err := engine(ctx); err != nil {
+			return location{}, fmt.Errorf("image %s: %w; start Docker", image, err)
+		}
+		return location{image: image}, nil
 	}
 	if dir := os.Getenv(envBin); dir != "" {
 		if err := checkBinDir(dir); err != nil {
@@ -66,7 +69,11 @@ func find(ctx context.Context, opts *Options) (location, error) {
 	if dir, ok := findBinDir(ctx); ok {
 		return location{binDir: dir}, nil
 	}
-	if err := engine(ctx); err != nil {
+	err := engine(ctx)
+	if ctx.Err() != nil {
+		return location{}, context.Cause(ctx)
+	}
+	if err != nil {
 		return location{}, noServer(err)
 	}
 	return location{image: cmp.Or(os.Getenv(envImage), DefaultImage)}, nil
@@ -148,11 +155,14 @@ const engineTimeout = 10 * time.Second
 
 // engine says why Docker can't be used, nil when an engine answers.
 func engine(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	within, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	_, err := exec.CommandContext(ctx, "docker", "version", "--format", "{{.Server.Version}}").Output()
+	_, err := exec.CommandContext(within, "docker", "version", "--format", "{{.Server.Version}}").Output()
 	if err == nil {
 		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		return errors.New("the docker command is not installed")

@@ -172,6 +172,9 @@ func awaitReady(ctx context.Context, b backend) (string, error) {
 		if err == nil {
 			return version, nil
 		}
+		if isRefusal(err) {
+			return "", fmt.Errorf("%w%s", err, b.lastLines())
+		}
 		select {
 		case <-ctx.Done():
 			return "", fmt.Errorf("%w (%w)%s", context.Cause(ctx), err, b.lastLines())
@@ -180,6 +183,13 @@ func awaitReady(ctx context.Context, b backend) (string, error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// isRefusal says whether a server that is up refused, so that waiting can't help. Class
+// 57 is a server that starts or stops.
+func isRefusal(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && !strings.HasPrefix(refused.Code, "57")
 }
 
 // connect makes one connection, as the only proof that a server is there.
