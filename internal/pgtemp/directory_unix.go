@@ -149,7 +149,7 @@ func (d *directory) remove() error {
 	deadline := time.Now().Add(killTimeout)
 	err := os.RemoveAll(d.path)
 	for err != nil && time.Now().Before(deadline) {
-		time.Sleep(probeFirst)
+		time.Sleep(probeFirst) //nolint:forbidigo // bounded, and there is no other event to wait for
 		err = os.RemoveAll(d.path)
 	}
 	return errors.Join(err, d.owner.Close())

@@ -118,7 +118,7 @@ func (c *container) probe(ctx context.Context) error {
 // is still there then is pulling the image: it is killed, and what it may have created at
 // the last moment is removed.
 func (c *container) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout) //nolint:forbidigo // Stop has no ctx: it must finish
 	defer cancel()
 	_ = c.hangUp() // only fails when the client is gone
 	err := c.remove(ctx)

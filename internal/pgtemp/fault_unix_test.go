@@ -56,7 +56,7 @@ func TestStart_SweepsAfterAKilledProcess(t *testing.T) {
 
 func TestStart_LeavesWhatIsNotOurs(t *testing.T) {
 	t.Parallel()
-	other, err := os.MkdirTemp("", "gatepost-pg-")
+	other, err := os.MkdirTemp("", "gatepost-pg-") //nolint:usetesting // it has to lie where the servers' own do
 	if err != nil {
 		t.Fatal(err)
 	}

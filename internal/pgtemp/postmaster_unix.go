@@ -49,6 +49,6 @@ func killOrphan(data string) {
 			sig = syscall.SIGKILL
 		}
 		_ = syscall.Kill(pid, sig)
-		time.Sleep(probeFirst)
+		time.Sleep(probeFirst) //nolint:forbidigo // bounded; another process's child can only be polled
 	}
 }

@@ -33,10 +33,11 @@ func TestDatabase_IsMigratedAndOwn(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the end of the subtest is the point
 func TestDatabase_IsDroppedWhoeverIsConnected(t *testing.T) {
 	t.Parallel()
 	var url string
-	t.Run("the test that has it", func(t *testing.T) { //nolint:paralleltest // its end is the point
+	t.Run("the test that has it", func(t *testing.T) {
 		url = pgtest.Database(t)
 		conn, err := pgx.Connect(t.Context(), url)
 		if err != nil {
