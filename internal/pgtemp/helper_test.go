@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gatepost/gatepost/internal/pgtemp"
+	"go.uber.org/goleak"
 )
 
 // envOrder turns the test binary into a helper: a process of its own, with an

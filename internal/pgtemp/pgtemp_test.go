@@ -7,9 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/gatepost/gatepost/internal/pgtemp"
+	"github.com/jackc/pgx/v5"
 )
 
 func TestStart_Serves(t *testing.T) {

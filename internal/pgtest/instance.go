@@ -9,11 +9,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // envURL points the tests at a server that already runs.

@@ -4,11 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
-
-	"github.com/gatepost/gatepost/internal/pgtest"
 )
 
 func TestMain(m *testing.M) {
