@@ -3,66 +3,55 @@ package itest_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
 
 	"github.com/gatepost/gatepost/internal/pgtemp"
-	"github.com/gatepost/gatepost/migrations"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/modules/postgres"
 )
 
-// databaseURL is that of the container's migrated database, which the tests share.
-var databaseURL string
-
+// TestMain points pgtest, which migrates and makes each test's database, at a container.
 func TestMain(m *testing.M) {
-	os.Exit(run(context.Background(), m))
-}
-
-// run is TestMain with deferred clean-ups.
-func run(ctx context.Context, m *testing.M) int {
-	container, err := postgres.Run(ctx, image(), postgres.WithDatabase("app"), postgres.BasicWaitStrategies())
-	defer func() {
-		if err := testcontainers.TerminateContainer(container); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}()
-	if err == nil {
-		databaseURL, err = container.ConnectionString(ctx, "sslmode=disable")
-	}
-	if err == nil {
-		err = migrate(ctx)
-	}
+	container, url, err := start(context.Background())
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "no container of %s: %v\nThese tests need a Docker engine: start Docker, or leave them out.\n", image(), err)
-		return 1
+		fmt.Fprintf(os.Stderr, "no container of %s: %v\n"+
+			"These tests need Docker: start it, and set GATEPOST_PG_IMAGE where the image can't be pulled.\n", image(), err)
+		os.Exit(1)
 	}
-	return m.Run()
+	if err := os.Setenv("GATEPOST_TEST_DATABASE_URL", url); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m, func() error { return testcontainers.TerminateContainer(container) })
 }
 
 // image is what pgtemp would run.
 func image() string { return cmp.Or(os.Getenv("GATEPOST_PG_IMAGE"), pgtemp.DefaultImage) }
 
-func migrate(ctx context.Context) error {
-	pool, err := pgxpool.New(ctx, databaseURL)
+// start returns a container that is ready, and the URL of its database.
+func start(ctx context.Context) (testcontainers.Container, string, error) {
+	container, err := postgres.Run(ctx, image(), postgres.BasicWaitStrategies())
 	if err != nil {
-		return err
+		return nil, "", errors.Join(err, testcontainers.TerminateContainer(container))
 	}
-	defer pool.Close()
-	return migrations.Up(ctx, pool)
+	url, err := container.ConnectionString(ctx, "sslmode=disable")
+	if err != nil {
+		return nil, "", errors.Join(err, testcontainers.TerminateContainer(container))
+	}
+	return container, url, nil
 }
 
-// connect is a pool on the container's database, closed when the test ends.
-func connect(t *testing.T) *pgxpool.Pool {
+// table makes a table of the test's own, in a database that others use too.
+func table(t *testing.T, pool *pgxpool.Pool, columns string) string {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	name := pgx.Identifier{pgtest.Name(t)}.Sanitize()
+	exec(t, pool, "CREATE TABLE "+name+" ("+columns+")")
+	return name
 }
 
 // exec runs a statement that has to succeed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,12 +13,11 @@ import (
 
 func TestLease_OnlyTheCurrentHolderWrites(t *testing.T) {
 	t.Parallel()
-	const name = "itest/only-the-current-holder-writes"
-	pool := connect(t)
-	exec(t, pool, "CREATE TABLE holder_writes (note text)")
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	writes := table(t, pool, "note text")
 	insert := func(note string) func(pgx.Tx) error {
 		return func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "INSERT INTO holder_writes VALUES ($1)", note)
+			_, err := tx.Exec(t.Context(), "INSERT INTO "+writes+" VALUES ($1)", note)
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func TestLease_OnlyTheCurrentHolderWrites(t *testing.T) {
 	if err := taken.InTx(t.Context(), insert("the next holder")); err != nil {
 		t.Errorf("the next holder's write: %v", err)
 	}
-	if got := count(t, pool, "holder_writes"); got != 2 {
+	if got := count(t, pool, writes); got != 2 {
 		t.Errorf("got %d rows, want those of the two holders", got)
 	}
 }
