@@ -107,6 +107,12 @@ func (cfg Config) validate() error {
 // timing is how one lease is kept: all derived from its TTL.
 type timing struct{ ttl, renewEvery, margin time.Duration }
 
+// tryTimeout bounds one renewal: half an interval, or a little more where the
+// intervals are much shorter than the TTL needs.
+func (t timing) tryTimeout() time.Duration {
+	return max(t.renewEvery/2, min(t.ttl/6, 250*time.Millisecond))
+}
+
 // timing scales the client's settings down for a lease with a shorter TTL and
 // keeps them for a longer one.
 func (cfg Config) timing(ttl time.Duration) (timing, error) {

@@ -169,12 +169,12 @@ func (h *heartbeat) reschedule(batch []*Lease, outcomes []outcome, sent time.Tim
 
 // renew sends one renewal for all leases given and tells each what became of
 // it. On an error nothing is known, and it can be repeated: a renewal compares
-// nothing that it changes. It takes half an interval at most.
+// nothing that it changes. It takes tryTimeout at most.
 func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error) {
 	bound := maxRenewTry
 	var p lockdb.LeaseRenewParams
 	for _, l := range batch {
-		bound = min(bound, l.renewEvery/2)
+		bound = min(bound, l.tryTimeout())
 		p.Names = append(p.Names, l.seq.name)
 		p.Slots = append(p.Slots, l.seq.slot)
 		p.Tokens = append(p.Tokens, l.seq.token)

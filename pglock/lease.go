@@ -111,6 +111,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if errors.Is(lost, ErrReleased) {
 		return lost
 	}
+	defer l.cancelWork(ErrReleased) // not before: ctx may be the work's own
 	err := l.client.releaseRow(ctx, l.client.onApp, l.seq)
 	switch {
 	case lost != nil:
@@ -163,13 +164,11 @@ func (l *Lease) lose(reason error) (before error) {
 	l.err = reason
 	l.timer.Stop()
 	close(l.done)
-	if l.onLoss != nil {
-		l.onLoss(reason)
-	}
 	l.mu.Unlock()
 
 	l.client.forget(l)
 	if reason != ErrReleased { //nolint:errorlint // identity: it is our own
+		l.cancelWork(reason)
 		l.client.cfg.Logger.Error("lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
 	}
 	return nil
@@ -183,6 +182,14 @@ func (l *Lease) cancelOnLoss(cancel context.CancelCauseFunc) {
 	l.onLoss = cancel
 	if l.err != nil {
 		cancel(l.err)
+	}
+}
+
+func (l *Lease) cancelWork(reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.onLoss != nil {
+		l.onLoss(reason)
 	}
 }
 

@@ -1,0 +1,153 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// working starts a Do that goes on until finish is closed, whatever its context
+// says, and tells what became of it.
+func working(t *testing.T, c *pglock.Client, name string, finish <-chan struct{}) (cause, result chan error) {
+	t.Helper()
+	started := make(chan struct{})
+	cause, result = make(chan error, 1), make(chan error, 1)
+	go func() {
+		result <- c.Do(context.WithoutCancel(t.Context()), name, nil, func(ctx context.Context, l *pglock.Lease) error {
+			close(started)
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			<-finish
+			return l.Err()
+		})
+	}()
+	soon(t, "start of the work", started)
+	return cause, result
+}
+
+func TestClose_WaitsForTheWorkAndKeepsItsLeaseAlive(t *testing.T) {
+	t.Parallel()
+	pool, name, other := pgtest.Pool(t), pgtest.Name(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{TTL: short})
+	finish := make(chan struct{})
+	cause, result := working(t, c, name, finish)
+	acquire(t, c, other, nil)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { first <- c.Close(ctx) }()
+	wantErr(t, <-cause, pglock.ErrClosed)
+	eventually(t, "release of what Acquire gave", 5*time.Second, func() bool { return !row(t, pool, other).Held })
+	renewedAgain(t, pool, name)
+	cancel()
+	wantErr(t, <-first, context.Canceled)
+	renewedAgain(t, pool, name)
+
+	close(finish)
+	if err := <-result; err != nil {
+		t.Errorf("Do: %v", err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if row(t, pool, name).Held {
+		t.Error("the lease is held after Close")
+	}
+}
+
+func TestClose_EndsWaitersWithErrClosed(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	acquire(t, client(t, pool, pglock.Config{}), name, nil)
+	c := client(t, pool, pglock.Config{})
+	results := make(chan error, 2)
+	ctx := context.WithoutCancel(t.Context())
+	go func() {
+		_, err := c.Acquire(ctx, name, nil)
+		results <- err
+	}()
+	go func() { results <- c.Do(ctx, name, nil, untilCancelled(nil)) }()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-results, pglock.ErrClosed)
+	wantErr(t, <-results, pglock.ErrClosed)
+}
+
+func TestClose_OneReleaseThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	pool, stuck := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{RenewEvery: 20 * time.Second})
+	acquire(t, c, stuck, nil)
+	var others []string
+	for range 5 {
+		others = append(others, pgtest.Name(t))
+		acquire(t, c, others[len(others)-1], nil)
+	}
+	operator := lockRow(t, pool, stuck)
+	done := make(chan error, 1)
+	go func() { done <- c.Close(context.WithoutCancel(t.Context())) }()
+	for _, name := range others {
+		eventually(t, "release", 4*time.Second, func() bool { return !row(t, pool, name).Held })
+	}
+	commit(t, operator)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if row(t, pool, stuck).Held {
+		t.Error("the lease that was stuck is held after Close")
+	}
+}
+
+// The application's pool is closed or exhausted: the leases are given back over
+// the control connection.
+func TestClose_ReleasesWithoutTheApplicationsPool(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	for what, ruin := range map[string]func(*testing.T, *pgxpool.Pool){
+		"closed": func(_ *testing.T, pool *pgxpool.Pool) { pool.Close() },
+		"exhausted": func(t *testing.T, pool *pgxpool.Pool) {
+			t.Helper()
+			conn, err := pool.Acquire(context.WithoutCancel(t.Context()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Release)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := pgtest.Name(t)
+			pool := poolWith(t, pgtest.URL(t), maxConns(1))
+			c := client(t, pool, pglock.Config{})
+			acquire(t, c, name, nil)
+			ruin(t, pool)
+			if err := c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if row(t, direct, name).Held {
+				t.Error("the lease is held after Close")
+			}
+		})
+	}
+}
+
+func TestClose_LeavesTheCallersPoolsOpen(t *testing.T) {
+	t.Parallel()
+	pool, control := pgtest.Pool(t), pgtest.Pool(t)
+	c := client(t, pool, pglock.Config{Control: control})
+	l := acquire(t, c, pgtest.Name(t), nil)
+	if err := l.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(pool.Ping(t.Context()), control.Ping(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
