@@ -1,0 +1,169 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+)
+
+func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	direct, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, proxy := throughProxy(t, 4)
+	c := client(t, pool, pglock.Config{})
+	reached := proxy.next(fault{match: "LeaseAcquire"})
+	l := acquire(t, c, name, nil)
+	<-reached
+	if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
+		t.Errorf("row = %+v, lease has token %d", r, l.Token())
+	}
+	if err := l.InTx(t.Context(), func(pgx.Tx) error { return nil }); err != nil {
+		t.Errorf("InTx: %v", err)
+	}
+}
+
+func TestTryAcquire_RequestThatNeverArrivedGrantsNothing(t *testing.T) {
+	t.Parallel()
+	direct, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, proxy := throughProxy(t, 4)
+	proxy.next(fault{match: "LeaseAcquire", lose: true})
+	if _, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil); err == nil || errors.Is(err, pglock.ErrHeld) {
+		t.Fatalf("TryAcquire: %v, want the connection's error", err)
+	}
+	acquire(t, client(t, direct, pglock.Config{}), name, nil)
+}
+
+// No ghosts: what was granted to a caller that is gone is given back.
+func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
+	t.Parallel()
+	direct, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, proxy := throughProxy(t, 4)
+	c := client(t, pool, pglock.Config{TTL: time.Hour})
+	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reached := proxy.next(fault{match: "LeaseAcquire", delay: 300 * time.Millisecond})
+	go func() {
+		<-reached
+		eventually(t, "the grant", 5*time.Second, func() bool {
+			return value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
+		})
+		cancel()
+	}()
+	_, err := c.TryAcquire(ctx, name, nil)
+	wantErr(t, err, context.Canceled)
+	eventually(t, "release of the ghost", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+}
+
+func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
+	t.Parallel()
+	pool, proxy := throughProxy(t, 4)
+	c := client(t, pool, pglock.Config{})
+	acquire(t, c, pgtest.Name(t), nil)
+	proxy.setStall(true)
+	t.Cleanup(func() { proxy.setStall(false) })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := c.TryAcquire(ctx, pgtest.Name(t), nil)
+	wantErr(t, err, context.DeadlineExceeded)
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestRelease_LostReplyFreesTheRow(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	pool, proxy := throughProxy(t, 4)
+	c := client(t, pool, pglock.Config{TTL: time.Hour})
+	for _, lose := range []bool{false, true} {
+		name := pgtest.Name(t)
+		l := acquire(t, c, name, nil)
+		proxy.next(fault{match: "LeaseRelease", lose: lose})
+		if err := l.Release(t.Context()); err == nil {
+			t.Error("Release without an answer returned nil")
+		}
+		eventually(t, "release", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+	}
+}
+
+// Rule F7. The write is there exactly when InTx says so.
+func TestInTx_LostReplyOfCommitIsResolved(t *testing.T) {
+	t.Parallel()
+	pool, proxy := throughProxy(t, 4)
+	direct := pgtest.Pool(t)
+	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
+	for what, f := range map[string]fault{"the reply": {match: "commit"}, "the COMMIT": {match: "commit", lose: true}} {
+		for _, level := range levels {
+			table := table(t, direct)
+			tx, err := l.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := insert(t.Context(), tx, table, "once"); err != nil {
+				t.Fatal(err)
+			}
+			proxy.next(f)
+			err = tx.Commit(t.Context())
+			if committed := rows(t, direct, table) == 1; committed != (err == nil) || committed == f.lose {
+				t.Errorf("%s was lost at %s: committed = %t, Commit = %v", what, level, committed, err)
+			}
+			if errors.Is(err, pglock.ErrCommitUnknown) {
+				t.Errorf("%s was lost at %s: %v, want to know", what, level, err)
+			}
+		}
+	}
+}
+
+// A deferred trigger holds COMMIT up, and meanwhile the backend is killed, or
+// the connection breaks and COMMIT goes on.
+func TestInTx_CommitUnderWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	pool, proxy := throughProxy(t, 4)
+	direct := pgtest.Pool(t)
+	for _, kill := range []bool{true, false} {
+		table := table(t, direct)
+		gate := table[1 : len(table)-1]
+		exec(t, direct, "CREATE FUNCTION "+table+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('"+gate+"')); RETURN NULL; END $$")
+		exec(t, direct, "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+table+"()")
+		holder := begin(t, direct, pgx.TxOptions{})
+		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext($1))`, gate); err != nil {
+			t.Fatal(err)
+		}
+		l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
+		tx, err := l.BeginTx(t.Context(), pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := insert(t.Context(), tx, table, "once"); err != nil {
+			t.Fatal(err)
+		}
+		pid := tx.Conn().PgConn().PID()
+		result := make(chan error, 1)
+		if !kill {
+			proxy.next(fault{match: "commit"})
+		}
+		go func() { result <- tx.Commit(context.WithoutCancel(t.Context())) }()
+		blocked(t, direct, holder.Conn().PgConn().PID())
+		if kill {
+			exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(pid))
+			if err := <-result; err == nil || errors.Is(err, pglock.ErrCommitUnknown) {
+				t.Errorf("Commit: %v, want to know that it was rolled back", err)
+			}
+		} else {
+			commit(t, holder)
+			if err := <-result; err != nil {
+				t.Errorf("Commit: %v", err)
+			}
+		}
+		if committed := rows(t, direct, table) == 1; committed == kill {
+			t.Errorf("killed = %t, committed = %t", kill, committed)
+		}
+	}
+}
