@@ -153,7 +153,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 // isn't returned is given back until it can't be.
 func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent time.Time, cause error) (*Lease, error) {
 	var row lockdb.LeaseByNonceRow
-	err := c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+	err := c.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
 		row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
 		return err
 	})
@@ -200,7 +200,8 @@ func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer) error
 	if seq.token != 0 {
 		params.Token = &seq.token
 	}
-	return on(ctx, false, func(q *lockdb.Queries) error {
+	wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
+	return on(ctx, shortTx{wake: &wake}, func(q *lockdb.Queries) error {
 		live, err := q.LeaseRelease(ctx, params)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

@@ -22,6 +22,7 @@ type Client struct {
 	cfg     Config
 	control *control
 	beat    *heartbeat
+	waiting *waiting
 
 	// closing is closed when Close is first called, closed when it is through.
 	closing, closed chan struct{}
@@ -63,7 +64,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		works:   map[*work]struct{}{},
 		leases:  map[*Lease]struct{}{},
 	}
-	c.beat = newHeartbeat(c)
+	c.beat, c.waiting = newHeartbeat(c), newWaiting(c)
 	return c, nil
 }
 
@@ -99,6 +100,7 @@ func (c *Client) shutdown(ctx context.Context) {
 	c.working.Wait()
 	c.releaseAll(ctx, func(*Lease) bool { return true })
 	c.beat.close()
+	c.waiting.close(ctx)
 	c.mu.Lock()
 	c.drained = true
 	c.mu.Unlock()
@@ -169,15 +171,15 @@ func (c *Client) inBackground(fn func()) {
 // onControl runs one query in a short transaction over the control pool, and
 // once more over a new connection when the old one turns out to be dead: all
 // that is sent there can be repeated. After Close it uses the application's pool.
-func (c *Client) onControl(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
-	dead, err := c.onControlOnce(ctx, durable, fn)
+func (c *Client) onControl(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
+	dead, err := c.onControlOnce(ctx, kind, fn)
 	if dead && ctx.Err() == nil {
-		_, err = c.onControlOnce(ctx, durable, fn)
+		_, err = c.onControlOnce(ctx, kind, fn)
 	}
 	return err
 }
 
-func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) (dead bool, err error) {
+func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) (dead bool, err error) {
 	pool, err := c.control.get(ctx)
 	if errors.Is(err, ErrClosed) {
 		pool, err = c.pool, nil
@@ -185,7 +187,7 @@ func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockd
 	if err != nil {
 		return false, err
 	}
-	err = onPool(ctx, pool, durable, fn)
+	err = onPool(ctx, pool, kind, fn)
 	dead = err != nil && !answered(err) && !errors.Is(err, pgx.ErrNoRows)
 	if dead {
 		c.control.replace(pool)
@@ -194,24 +196,25 @@ func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockd
 }
 
 // runner runs one query in a short transaction: onControl or onApp.
-type runner func(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error
+type runner func(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error
 
 // onApp runs one query in a short transaction over the application's pool, or
 // over the control pool while all of the application's connections are in use.
-func (c *Client) onApp(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
+func (c *Client) onApp(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
 	if stat := c.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return c.onControl(ctx, durable, fn)
+		return c.onControl(ctx, kind, fn)
 	}
-	return onPool(ctx, c.pool, durable, fn)
+	return onPool(ctx, c.pool, kind, fn)
 }
 
-func onPool(ctx context.Context, pool *pgxpool.Pool, durable bool, fn func(*lockdb.Queries) error) error {
+func onPool(ctx context.Context, pool *pgxpool.Pool, kind shortTx, fn func(*lockdb.Queries) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return &notSentError{err}
 	}
 	defer conn.Release()
-	return fn(lockdb.New(shortTx{conn: conn.Conn(), durable: durable}))
+	kind.conn = conn.Conn()
+	return fn(lockdb.New(kind))
 }
 
 // notSentError marks an error before anything was sent: the outcome is known.

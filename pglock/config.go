@@ -39,9 +39,13 @@ type Config struct {
 	// takeover out for at most TTL + FenceTimeout. Whole milliseconds. Defaults to
 	// 30 s.
 	FenceTimeout time.Duration
-	// PollInterval is the longest that Acquire sleeps between two tries. Defaults
-	// to 1 s.
+	// PollInterval is how long a waiter can go without noticing a free lease when a
+	// notification was lost or can't come. Defaults to 1 s.
 	PollInterval time.Duration
+	// DisableNotify makes waiters poll only, and saves the client's LISTEN
+	// connection: for a pooler in transaction mode, through which notifications
+	// don't come. Set Control to a direct pool instead where there is one.
+	DisableNotify bool
 	// Control is the pool for heartbeats and for finding out what became of lost
 	// answers. Defaults to a private one of at most two connections, made from the
 	// settings of the pool given to New, so that an exhausted pool doesn't cost a

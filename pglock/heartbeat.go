@@ -184,7 +184,7 @@ func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	outcomes := make([]outcome, len(batch))
-	err := h.client.onControl(ctx, true, func(q *lockdb.Queries) error {
+	err := h.client.onControl(ctx, shortTx{durable: true}, func(q *lockdb.Queries) error {
 		sent := time.Now()
 		rows, err := q.LeaseRenew(ctx, p)
 		if err != nil {

@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
@@ -18,17 +17,22 @@ type shortTx struct {
 	conn *pgx.Conn
 	// durable runs TransactionSettings first: for what grants or extends.
 	durable bool
+	// wake is sent after COMMIT, as a transaction of its own whose failure changes
+	// nothing: for what frees a name.
+	wake *lockdb.WaiterWakeParams
 }
 
 var _ lockdb.DBTX = shortTx{}
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
-// errBadUse can't reach a user: the queries run by shortTx return rows.
-var errBadUse = errors.New("pglock: a short transaction runs one query that returns rows")
-
-func (s shortTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
-	return pgconn.CommandTag{}, errBadUse
+func (s shortTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	rows, err := s.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
 }
 
 func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -41,6 +45,9 @@ func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 	}
 	batch.Queue(sql, args...)
 	batch.Queue("COMMIT")
+	if s.wake != nil {
+		batch.Queue(lockdb.WaiterWake, s.wake.Name, s.wake.Slot, s.wake.ReservedFor)
+	}
 
 	results := s.conn.SendBatch(ctx, batch)
 	rows := &shortTxRows{ctx: ctx, results: results}
@@ -93,7 +100,8 @@ func (r *shortTxRows) finish() {
 	if r.Rows != nil {
 		r.Rows.Close()
 	}
-	r.err = r.results.Close()
+	_, r.err = r.results.Exec() // COMMIT, or the error of what came before
+	_ = r.results.Close()
 	if r.err != nil {
 		_ = r.results.Tx().Rollback(r.ctx) // pgx closes the connection when that fails
 	}

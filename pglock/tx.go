@@ -146,6 +146,9 @@ type beginning struct {
 
 var _ lockdb.DBTX = (*beginning)(nil)
 
+// errBadUse can't reach a user: a fence is a query of one row.
+var errBadUse = errors.New("pglock: a transaction begins with a query of one row")
+
 func (b *beginning) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
 	return pgconn.CommandTag{}, errBadUse
 }

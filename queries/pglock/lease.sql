@@ -1,5 +1,5 @@
--- LeaseAcquire takes a name that is free or expired, in one statement, and
--- always returns one row: token 0 means not granted, and then held and the
+-- LeaseAcquire takes a name that is free, and not reserved for another holder, or
+-- expired, in one statement, and always returns one row: token 0 means not granted, and then held and the
 -- holder columns say who has it, as read without a lock. A busy try locks
 -- nothing and writes nothing. SKIP LOCKED: an acquire that waited could be
 -- granted after its caller gave up. FOR UPDATE, not FOR NO KEY UPDATE: it must
@@ -13,22 +13,32 @@
 WITH seen AS MATERIALIZED (
     SELECT
         l.token,
-        l.holder,
+        coalesce(l.holder, l.reserved_for) AS holder,
         l.acquired_at,
-        l.expires_at,
-        l.nonce IS NOT NULL AND l.expires_at > clock_timestamp() AS held
+        coalesce(l.reserved_until, l.expires_at) AS expires_at,
+        (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+            OR (l.reserved_until > clock_timestamp() AND l.reserved_for <> @holder::text) AS held
     FROM gatepost.leases AS l
     WHERE l.name = @name
         AND l.slot = @slot
 ), locked AS MATERIALIZED (
-    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at
+    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at, l.reserved_for, l.reserved_until
     FROM gatepost.leases AS l
     WHERE l.name = @name
         AND l.slot = @slot
         AND (l.nonce IS NULL OR l.expires_at <= clock_timestamp())
+        AND (l.reserved_for IS NULL OR l.reserved_for = @holder::text OR l.reserved_until <= clock_timestamp())
     FOR UPDATE SKIP LOCKED
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.token, locked.nonce, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.token,
+        locked.nonce,
+        locked.expires_at,
+        locked.reserved_for,
+        locked.reserved_until,
+        clock_timestamp() AS at
     FROM locked
 ), taken AS (
     UPDATE gatepost.leases AS l
@@ -40,11 +50,14 @@ WITH seen AS MATERIALIZED (
         renewed_at = clocked.at,
         expires_at = clocked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond',
         transitions = l.transitions + 1,
-        data = (sqlc.narg(data)::text)::jsonb
+        data = (sqlc.narg(data)::text)::jsonb,
+        reserved_for = NULL,
+        reserved_until = NULL
     FROM clocked
     WHERE l.name = clocked.name
         AND l.slot = clocked.slot
         AND (clocked.nonce IS NULL OR clocked.expires_at <= clocked.at)
+        AND (clocked.reserved_for IS NULL OR clocked.reserved_for = @holder::text OR clocked.reserved_until <= clocked.at)
     RETURNING l.token, l.transitions
 ), made AS (
     INSERT INTO gatepost.leases AS l (name, slot, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data)
@@ -96,7 +109,8 @@ WHERE l.name = @name
 -- keeps the row and its token, and changes no column of the unique index, so it
 -- never waits for a fenced transaction. The token is compared only when it is
 -- known: after an acquire without an answer there is only the nonce, which is
--- enough. No row: not ours any more, nothing is changed.
+-- enough. A name can be reserved for one holder for a while. No row: not ours any
+-- more, nothing is changed.
 -- name: LeaseRelease :one
 WITH locked AS MATERIALIZED (
     SELECT l.name, l.slot, l.expires_at
@@ -107,7 +121,12 @@ WITH locked AS MATERIALIZED (
         AND l.token = coalesce(sqlc.narg(token)::bigint, l.token)
     FOR NO KEY UPDATE
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.expires_at,
+        clock_timestamp() AS at,
+        clock_timestamp() + sqlc.narg(reserve_us)::bigint * interval '1 microsecond' AS reserved_until
     FROM locked
 )
 UPDATE gatepost.leases AS l
@@ -116,7 +135,9 @@ SET
     holder = NULL,
     data = NULL,
     renewed_at = clocked.at,
-    expires_at = clocked.at
+    expires_at = clocked.at,
+    reserved_for = sqlc.narg(reserved_for)::text,
+    reserved_until = clocked.reserved_until
 FROM clocked
 WHERE l.name = clocked.name
     AND l.slot = clocked.slot
