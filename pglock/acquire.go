@@ -140,7 +140,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 		l.lose(ErrReleased)
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) //nolint:forbidigo // the caller's may be over
 		defer cancel()
-		_ = c.releaseRow(ctx, c.onApp, seq)
+		_ = c.releaseRow(ctx, c.onApp, seq, "")
 		return nil, ErrClosed
 	}
 	c.beat.add(l)
@@ -168,7 +168,7 @@ func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent 
 // one: the clock was read before the wait, so part of the TTL is gone. The next
 // try finds the row and takes it by a clock that is read after its lock.
 func (c *Client) handBack(ctx context.Context, cl claim, seq Sequencer) error {
-	if err := c.releaseRow(ctx, c.onApp, seq); err != nil && !errors.Is(err, ErrLost) {
+	if err := c.releaseRow(ctx, c.onApp, seq, ""); err != nil && !errors.Is(err, ErrLost) {
 		c.abandon(ctx, seq, cl.ttl)
 	}
 	return &HeldError{Name: cl.name, Fenced: true}
@@ -183,7 +183,7 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 		for _, pause := range []time.Duration{0, time.Second, 4 * time.Second, max(0, ttl-5*time.Second)} {
 			last := c.sleep(ctx, pause) != nil
 			try, cancel := context.WithTimeout(ctx, cleanupTimeout)
-			err := c.releaseRow(try, c.onControl, seq)
+			err := c.releaseRow(try, c.onControl, seq, "")
 			cancel()
 			if err == nil || errors.Is(err, ErrExpired) || last {
 				return
@@ -194,13 +194,18 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 
 // releaseRow frees the row of one acquisition; the token is zero when it was
 // never learnt. The error matches ErrSuperseded when the row isn't ours (any
-// more) and ErrExpired when it was ours and had lapsed; it is free then.
-func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer) error {
+// more) and ErrExpired when it was ours and had lapsed; it is free then, or
+// reserved for the candidate if there is one.
+func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candidate string) error {
 	params := lockdb.LeaseReleaseParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce}
+	wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
+	if candidate != "" {
+		us := reserveFor.Microseconds()
+		params.ReservedFor, params.ReserveUs, wake.ReservedFor = &candidate, &us, &candidate
+	}
 	if seq.token != 0 {
 		params.Token = &seq.token
 	}
-	wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
 	return on(ctx, shortTx{wake: &wake}, func(q *lockdb.Queries) error {
 		live, err := q.LeaseRelease(ctx, params)
 		switch {

@@ -160,12 +160,13 @@ func (c *Client) enter(cancel context.CancelCauseFunc) (leave func(), err error)
 
 // inBackground runs fn in a goroutine that Close waits for. When Close has
 // released everything already, fn is not run.
-func (c *Client) inBackground(fn func()) {
+func (c *Client) inBackground(fn func()) (started bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.drained {
 		c.background.Go(fn)
 	}
+	return !c.drained
 }
 
 // onControl runs one query in a short transaction over the control pool, and

@@ -25,6 +25,8 @@ type Lease struct {
 	deadline time.Time // trusted until, by the local monotonic clock
 	timer    *time.Timer
 	onLoss   context.CancelCauseFunc
+	// candidate is for whom the name is kept free after the release, if anybody.
+	candidate string
 }
 
 func newLease(c *Client, cl claim, seq Sequencer, sent time.Time) *Lease {
@@ -108,11 +110,14 @@ func (l *Lease) Renew(ctx context.Context) error {
 // expires; releasing goes on in the background. One round trip.
 func (l *Lease) Release(ctx context.Context) error {
 	lost := l.lose(ErrReleased)
+	l.mu.Lock()
+	candidate := l.candidate
+	l.mu.Unlock()
 	if errors.Is(lost, ErrReleased) {
 		return lost
 	}
 	defer l.cancelWork(ErrReleased) // not before: ctx may be the work's own
-	err := l.client.releaseRow(ctx, l.client.onApp, l.seq)
+	err := l.client.releaseRow(ctx, l.client.onApp, l.seq, candidate)
 	switch {
 	case lost != nil:
 		return lost
@@ -126,6 +131,13 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.client.abandon(ctx, l.seq, l.ttl)
 		return fmt.Errorf("release %q: %w", l.seq.name, err)
 	}
+}
+
+// reserve makes the release one for the benefit of a candidate.
+func (l *Lease) reserve(candidate string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.candidate = candidate
 }
 
 // extend counts a renewal that was sent at that moment.
