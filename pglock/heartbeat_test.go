@@ -157,12 +157,12 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	c := client(t, pool, pglock.Config{TTL: 1500 * time.Millisecond})
+	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
-	proxy.setLatency(15 * time.Millisecond)
+	proxy.setLatency(8 * time.Millisecond)
 	eventually(t, "held for longer than the TTL", 15*time.Second, func() bool {
-		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 60 * time.Millisecond})
+		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 30 * time.Millisecond})
 		if err == nil {
 			soon(t, "loss", hopeless.Done())
 		}
