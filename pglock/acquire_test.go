@@ -237,7 +237,9 @@ func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
 			l, err := c.TryAcquire(context.WithoutCancel(t.Context()), name, nil)
 			done <- result{l, err}
 		}()
-		blocked(t, pool, other.Conn().PgConn().PID())
+		eventually(t, "a wait, or its end", 10*time.Second, func() bool {
+			return isBlocked(t, pool, other.Conn().PgConn().PID()) || len(done) > 0
+		})
 		ended := waitForClock(t, pool, 40*time.Millisecond)
 		if err := other.Rollback(t.Context()); err != nil {
 			t.Fatal(err)

@@ -225,9 +225,12 @@ func renewedAgain(t *testing.T, pool *pgxpool.Pool, name string) {
 // blocked waits until a backend waits for a lock that pid holds.
 func blocked(t *testing.T, pool *pgxpool.Pool, by uint32) {
 	t.Helper()
-	eventually(t, "a backend that waits for a lock", 10*time.Second, func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(by))
-	})
+	eventually(t, "a backend that waits for a lock", 10*time.Second, func() bool { return isBlocked(t, pool, by) })
+}
+
+func isBlocked(t *testing.T, pool *pgxpool.Pool, by uint32) bool {
+	t.Helper()
+	return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(by))
 }
 
 // soon is closed in time for a test that would otherwise hang.

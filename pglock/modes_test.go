@@ -34,7 +34,7 @@ func TestExecModes_AllWork(t *testing.T) {
 			c := client(t, pool, pglock.Config{Holder: `it's "me"`})
 			name, table := pgtest.Name(t)+`/'"\$1 é`, table(t, direct)
 			data := json.RawMessage(`{"why": "it's \\ \"quoted\" $1"}`)
-			l := acquire(t, c, name, &pglock.AcquireOptions{TTL: 1500 * time.Millisecond, Data: data})
+			l := acquire(t, c, name, &pglock.AcquireOptions{TTL: 15500 * time.Millisecond, Data: data})
 			if got := value[string](t, direct, `SELECT data::text FROM gatepost.leases WHERE name = $1`, name); got != string(data) {
 				t.Errorf("data = %s, want %s", got, data)
 			}
