@@ -242,3 +242,6 @@ func soon(t *testing.T, what string, done <-chan struct{}) {
 		t.Fatalf("%s: not within 20 s", what)
 	}
 }
+
+// nothing is a transaction's work where the transaction is the point.
+func nothing(pgx.Tx) error { return nil }

@@ -57,7 +57,7 @@ func TestExecModes_AllWork(t *testing.T) {
 			if err := l.Release(ctx); err != nil {
 				t.Fatalf("Release: %v", err)
 			}
-			wantErr(t, c.InTx(ctx, l.Sequencer(), nil), pglock.ErrFenced)
+			wantErr(t, c.InTx(ctx, l.Sequencer(), nothing), pglock.ErrFenced)
 			if next := acquire(t, c, name, nil); next.Token() <= l.Token() {
 				t.Errorf("token %d after %d", next.Token(), l.Token())
 			}

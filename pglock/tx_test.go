@@ -210,7 +210,7 @@ func TestBeginTx_RefusalLeavesTheConnectionUsable(t *testing.T) {
 		`DELETE FROM gatepost.leases WHERE name = $1`,
 	} {
 		exec(t, pool, change, name)
-		wantErr(t, asleep(t, pool).InTx(t.Context(), seq, nil), pglock.ErrFenced)
+		wantErr(t, asleep(t, pool).InTx(t.Context(), seq, nothing), pglock.ErrFenced)
 		if got := value[int](t, pool, `SELECT pg_backend_pid()`); got != pid {
 			t.Fatal("a refused fence cost its connection")
 		}
