@@ -220,13 +220,13 @@ func TestTryAcquire_FreshClientTakesALapsedLeaseAtOnce(t *testing.T) {
 // than a wait is that of a first INSERT, which waits for another first INSERT.
 func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
 	t.Parallel()
-	pool, name := pgtest.Pool(t), pgtest.Name(t)
-	const ttl = 50 * time.Millisecond
+	pool := pgtest.Pool(t)
+	const ttl, margin = 50 * time.Millisecond, 5 * time.Millisecond
 	c := client(t, pool, pglock.Config{TTL: ttl})
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 
 	for range 20 { // the wait is too short now and then
-		other := begin(t, pool, pgx.TxOptions{})
+		other, name := begin(t, pool, pgx.TxOptions{}), pgtest.Name(t)
 		insertFree(t, other, name)
 		type result struct {
 			lease *pglock.Lease
@@ -237,7 +237,9 @@ func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
 			l, err := c.TryAcquire(context.WithoutCancel(t.Context()), name, nil)
 			done <- result{l, err}
 		}()
-		blocked(t, pool, other.Conn().PgConn().PID())
+		eventually(t, "a wait, or its end", 10*time.Second, func() bool {
+			return isBlocked(t, pool, other.Conn().PgConn().PID()) || len(done) > 0
+		})
 		ended := waitForClock(t, pool, 40*time.Millisecond)
 		if err := other.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
@@ -249,7 +251,7 @@ func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
-		if at := row(t, pool, name).Acquired; at.Before(ended) {
+		if at := row(t, pool, name).Acquired; at.Before(ended.Add(-margin)) {
 			t.Errorf("granted by a clock that was read %s before the end of the wait", ended.Sub(at))
 		}
 		return

@@ -173,14 +173,14 @@ func (c *Client) inBackground(fn func()) (started bool) {
 // once more over a new connection when the old one turns out to be dead: all
 // that is sent there can be repeated. After Close it uses the application's pool.
 func (c *Client) onControl(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
-	dead, err := c.onControlOnce(ctx, kind, fn)
-	if dead && ctx.Err() == nil {
+	again, err := c.onControlOnce(ctx, kind, fn)
+	if again && ctx.Err() == nil {
 		_, err = c.onControlOnce(ctx, kind, fn)
 	}
 	return err
 }
 
-func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) (dead bool, err error) {
+func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) (again bool, err error) {
 	pool, err := c.control.get(ctx)
 	if errors.Is(err, ErrClosed) {
 		pool, err = c.pool, nil
@@ -189,11 +189,14 @@ func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockd
 		return false, err
 	}
 	err = onPool(ctx, pool, kind, fn)
-	dead = err != nil && !answered(err) && !errors.Is(err, pgx.ErrNoRows)
+	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+		return false, err
+	}
+	dead := !answered(err)
 	if dead {
 		c.control.replace(pool)
 	}
-	return dead, err
+	return dead || c.control.isReplaced(pool), err // by another's failure, perhaps
 }
 
 // runner runs one query in a short transaction: onControl or onApp.

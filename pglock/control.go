@@ -85,6 +85,12 @@ func (c *control) replace(failed *pgxpool.Pool) {
 	}
 }
 
+func (c *control) isReplaced(pool *pgxpool.Pool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.given == nil && c.own != pool && !c.over
+}
+
 func (c *control) close() {
 	c.mu.Lock()
 	c.over = true

@@ -76,7 +76,7 @@ func TestDo_ReleaseByAnOperatorIsALoss(t *testing.T) {
 	c := client(t, pool, pglock.Config{})
 	err := c.Do(t.Context(), name, nil, func(ctx context.Context, l *pglock.Lease) error {
 		exec(t, pool, `UPDATE gatepost.leases SET nonce = NULL, holder = NULL WHERE name = $1`, name)
-		wantErr(t, l.InTx(ctx, nil), pglock.ErrFenced)
+		wantErr(t, l.InTx(ctx, nothing), pglock.ErrFenced)
 		wantErr(t, l.Err(), pglock.ErrSuperseded)
 		return nil
 	})
@@ -86,7 +86,7 @@ func TestDo_ReleaseByAnOperatorIsALoss(t *testing.T) {
 func TestDo_KeepsTheLeaseUntilTheWorkReturned(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
-	c := client(t, pool, pglock.Config{TTL: short})
+	c := client(t, pool, pglock.Config{TTL: short, RenewEvery: often})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := c.Do(ctx, name, nil, func(ctx context.Context, l *pglock.Lease) error {
 		cancel()

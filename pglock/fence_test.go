@@ -229,7 +229,7 @@ func TestFence_ExpiryIsReadAfterTheLock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for way, fence := range map[string]func(*pglock.Lease) error{
-		"BeginTx": func(l *pglock.Lease) error { return l.InTx(context.WithoutCancel(t.Context()), nil) },
+		"BeginTx": func(l *pglock.Lease) error { return l.InTx(context.WithoutCancel(t.Context()), nothing) },
 		"Fence": func(l *pglock.Lease) error {
 			return pgx.BeginFunc(context.WithoutCancel(t.Context()), pool, func(tx pgx.Tx) error {
 				return pglock.Fence(context.WithoutCancel(t.Context()), tx, l.Sequencer())
@@ -327,7 +327,7 @@ func TestFence_IsRefusedWhereItWouldNotHold(t *testing.T) {
 	_, err = l.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN"})
 	wantErr(t, err, pglock.ErrFenceMisplaced)
 	wantErr(t, pglock.Fence(ctx, begin(t, pool, pgx.TxOptions{}), pglock.Sequencer{}), pglock.ErrInvalidSequencer)
-	wantErr(t, asleep(t, pool).InTx(ctx, pglock.Sequencer{}, nil), pglock.ErrInvalidSequencer)
+	wantErr(t, asleep(t, pool).InTx(ctx, pglock.Sequencer{}, nothing), pglock.ErrInvalidSequencer)
 }
 
 // wrapper hides what it wraps, as an application's own type does.

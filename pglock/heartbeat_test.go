@@ -14,21 +14,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// short is a TTL that a test can wait for and a busy machine can keep.
-const short = 900 * time.Millisecond
+// short is a TTL that a test can wait for, and often an interval that lets a busy
+// machine keep it.
+const (
+	short = 2 * time.Second
+	often = 200 * time.Millisecond
+)
 
 func TestHeartbeat_LivesWhileTheApplicationsPoolIsExhausted(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), maxConns(1))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
 	only, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer only.Release()
-	until := row(t, direct, name).Expires.Add(short)
-	eventually(t, "held for twice the TTL", 10*time.Second, func() bool { return row(t, direct, name).Renewed.After(until) })
+	until := row(t, direct, name).Expires.Add(short / 2)
+	eventually(t, "held for longer than the TTL", 10*time.Second, func() bool { return row(t, direct, name).Renewed.After(until) })
 	if l.Err() != nil {
 		t.Errorf("lease is lost: %v", l.Err())
 	}
@@ -89,7 +93,7 @@ func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
 	renewedAgain(t, direct, name)
 	exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name)
 	renewedAgain(t, direct, name)
@@ -102,7 +106,7 @@ func TestHeartbeat_SurvivesALostReply(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
 	<-proxy.next(fault{match: "LeaseRenew"})
 	renewedAgain(t, direct, name)
 	<-proxy.next(fault{match: "LeaseRenew", lose: true})
@@ -118,11 +122,11 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	cfg := pglock.Config{TTL: 4 * time.Second, RenewEvery: 600 * time.Millisecond}
+	cfg := pglock.Config{TTL: 3 * time.Second, RenewEvery: 500 * time.Millisecond}
 	l := acquire(t, client(t, pool, cfg), name, nil)
 	for range 3 {
 		renewedAgain(t, direct, name)
-		<-proxy.next(fault{match: "LeaseRenew", delay: 5 * time.Second})
+		<-proxy.next(fault{match: "LeaseRenew", delay: 3 * time.Second})
 	}
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
@@ -134,7 +138,7 @@ func TestHeartbeat_RespectsEachLeasesTTL(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	brief, long := pgtest.Name(t), pgtest.Name(t)
-	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 300 * time.Millisecond})
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: often})
 	acquire(t, c, brief, &pglock.AcquireOptions{TTL: short})
 	acquire(t, c, long, nil)
 	renewedAgain(t, pool, brief)
@@ -153,12 +157,12 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	c := client(t, pool, pglock.Config{TTL: 1500 * time.Millisecond})
+	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
-	proxy.setLatency(15 * time.Millisecond)
+	proxy.setLatency(8 * time.Millisecond)
 	eventually(t, "held for longer than the TTL", 15*time.Second, func() bool {
-		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 60 * time.Millisecond})
+		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 30 * time.Millisecond})
 		if err == nil {
 			soon(t, "loss", hopeless.Done())
 		}
@@ -173,7 +177,7 @@ func TestHeartbeat_IsNotHeldUpByTheHoldersOwnFence(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
 	tx, err := l.BeginTx(t.Context(), pgx.TxOptions{})
 	if err != nil {
 		t.Fatal(err)

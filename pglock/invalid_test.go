@@ -103,7 +103,7 @@ func TestNotMigrated_IsNamedWithItsRemedy(t *testing.T) {
 	seq := parsed(t, "v1:exclusive:0:1:"+aNonce+":x")
 	_, acquired := c.TryAcquire(t.Context(), "x", nil)
 	for _, err := range []error{
-		acquired, c.InTx(t.Context(), seq, nil),
+		acquired, c.InTx(t.Context(), seq, nothing),
 		pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pglock.Fence(t.Context(), tx, seq) }),
 	} {
 		wantErr(t, err, pglock.ErrNotMigrated)

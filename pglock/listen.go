@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -14,77 +13,6 @@ const (
 	channel       = "gatepost"
 	listenBackoff = time.Second
 )
-
-// start runs the goroutines with the first waiter. They end with the client, and
-// cost one statement a PollInterval while somebody waits and none while nobody
-// does. mu is held.
-func (w *waiting) start() {
-	if w.keeping || w.over {
-		return
-	}
-	w.keeping = true
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the client's own goroutines have no caller
-	w.keepers.Go(func() {
-		defer cancel()
-		<-w.client.closing
-	})
-	w.keepers.Go(func() { w.poll(ctx) })
-	if w.registers() {
-		w.keepers.Go(func() { w.listen(ctx) })
-	}
-}
-
-// close waits for the goroutines and deletes what rows are left.
-func (w *waiting) close(ctx context.Context) {
-	w.mu.Lock()
-	w.over = true
-	kept := w.keeping && w.registers()
-	w.mu.Unlock()
-	w.keepers.Wait()
-	if !kept {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	_ = w.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) error {
-		return q.WaiterForget(ctx, lockdb.WaiterForgetParams{Client: w.id})
-	})
-}
-
-// poll looks, for all waiters at once, which names could be had: it is how they
-// learn of a free name when a notification was lost, or can't come.
-func (w *waiting) poll(ctx context.Context) {
-	for w.client.sleep(ctx, jitter(w.client.cfg.PollInterval)) == nil && ctx.Err() == nil {
-		names, ids := w.snapshot()
-		if len(names) == 0 {
-			continue
-		}
-		try, cancel := context.WithTimeout(ctx, cleanupTimeout)
-		err := w.look(try, names, ids)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			w.client.cfg.Logger.WarnContext(ctx, "poll for waiters is retried", "waiters", len(names), "err", err)
-			w.signalAll() // each finds out for itself
-		}
-	}
-}
-
-func (w *waiting) look(ctx context.Context, names []string, ids []int64) error {
-	if w.registers() {
-		if err := w.keep(ctx, names, ids); err != nil {
-			return err
-		}
-	}
-	var free []string
-	err := w.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
-		free, err = q.WaiterFree(ctx, lockdb.WaiterFreeParams{Names: names, Holder: w.client.cfg.Holder})
-		return err
-	})
-	for _, name := range free {
-		w.signalName(name)
-	}
-	return err
-}
 
 // listen keeps one LISTEN connection, made with the settings of the control pool
 // and in addition to it.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "12") // most of the time they wait
+	}
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
@@ -218,9 +225,12 @@ func renewedAgain(t *testing.T, pool *pgxpool.Pool, name string) {
 // blocked waits until a backend waits for a lock that pid holds.
 func blocked(t *testing.T, pool *pgxpool.Pool, by uint32) {
 	t.Helper()
-	eventually(t, "a backend that waits for a lock", 10*time.Second, func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(by))
-	})
+	eventually(t, "a backend that waits for a lock", 10*time.Second, func() bool { return isBlocked(t, pool, by) })
+}
+
+func isBlocked(t *testing.T, pool *pgxpool.Pool, by uint32) bool {
+	t.Helper()
+	return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(by))
 }
 
 // soon is closed in time for a test that would otherwise hang.
@@ -232,3 +242,6 @@ func soon(t *testing.T, what string, done <-chan struct{}) {
 		t.Fatalf("%s: not within 20 s", what)
 	}
 }
+
+// nothing is a transaction's work where the transaction is the point.
+func nothing(pgx.Tx) error { return nil }

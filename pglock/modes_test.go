@@ -34,7 +34,7 @@ func TestExecModes_AllWork(t *testing.T) {
 			c := client(t, pool, pglock.Config{Holder: `it's "me"`})
 			name, table := pgtest.Name(t)+`/'"\$1 é`, table(t, direct)
 			data := json.RawMessage(`{"why": "it's \\ \"quoted\" $1"}`)
-			l := acquire(t, c, name, &pglock.AcquireOptions{TTL: 1500 * time.Millisecond, Data: data})
+			l := acquire(t, c, name, &pglock.AcquireOptions{TTL: 15500 * time.Millisecond, Data: data})
 			if got := value[string](t, direct, `SELECT data::text FROM gatepost.leases WHERE name = $1`, name); got != string(data) {
 				t.Errorf("data = %s, want %s", got, data)
 			}
@@ -57,7 +57,7 @@ func TestExecModes_AllWork(t *testing.T) {
 			if err := l.Release(ctx); err != nil {
 				t.Fatalf("Release: %v", err)
 			}
-			wantErr(t, c.InTx(ctx, l.Sequencer(), nil), pglock.ErrFenced)
+			wantErr(t, c.InTx(ctx, l.Sequencer(), nothing), pglock.ErrFenced)
 			if next := acquire(t, c, name, nil); next.Token() <= l.Token() {
 				t.Errorf("token %d after %d", next.Token(), l.Token())
 			}

@@ -39,12 +39,10 @@ func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
 		return lease, err
 	}
 	t := c.waiting.join(cl.name)
-	defer c.waiting.leave(ctx, t)
 	w := waiter{client: c, claim: cl, ticket: t, held: held, start: start}
-	if err := w.untilHead(ctx); err != nil {
-		return nil, err
-	}
-	return w.untilGranted(ctx)
+	lease, err = w.untilGranted(ctx)
+	c.waiting.leave(t, err == nil)
+	return lease, err
 }
 
 // waiter is one call of Acquire that stands in a queue.
@@ -56,35 +54,27 @@ type waiter struct {
 	start time.Time
 }
 
-func (w *waiter) untilHead(ctx context.Context) error {
-	timer, stop := w.timer(time.Hour)
-	defer stop()
-	for {
-		select {
-		case <-w.turn:
-			return nil
-		case <-timer:
-			if w.left() <= 0 {
-				return w.held
-			}
-		case <-ctx.Done():
-			return gaveUp(ctx, w.held)
-		case <-w.client.closing:
-			return ErrClosed
-		}
-	}
-}
-
-// untilGranted is what the head of a queue does. It registers the queue and then
-// tries AGAIN before it sleeps: a release that came between the first try and the
-// registration notified nobody.
+// untilGranted stands in the queue, and at its head tries whenever the lease may
+// be free. The head of a new queue first waits for its row and then tries AGAIN
+// before it sleeps: a release that came between the first try and the row
+// notified nobody.
 func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
-	if w.client.waiting.registers() {
-		if err := w.client.waiting.keep(ctx, []string{w.name}, []int64{w.queue.id}); err != nil && ctx.Err() == nil {
-			return nil, fmt.Errorf("acquire %q: %w", w.name, translate(err))
+	for _, before := range []<-chan struct{}{w.turn, w.queue.registered} {
+		if err := w.until(ctx, before, math.MaxInt64); err != nil {
+			return nil, err
 		}
 	}
+	probe, err := w.client.waiting.mustProbe(w.queue)
+	if err != nil {
+		return nil, fmt.Errorf("acquire %q: %w", w.name, err)
+	}
 	for {
+		if !probe {
+			if err := w.until(ctx, w.queue.wake, w.untilNextTry()); err != nil {
+				return nil, err
+			}
+		}
+		probe = false
 		lease, err := w.client.try(ctx, w.claim)
 		if err == nil {
 			return lease, nil
@@ -98,34 +88,29 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 		default:
 			return nil, err
 		}
-		if err := w.sleep(ctx); err != nil {
-			return nil, err
-		}
 	}
 }
 
-// sleep ends when the lease may be free.
-func (w *waiter) sleep(ctx context.Context) error {
-	if w.left() <= 0 {
+// until waits for an event, or for d, at most as long as the claim waits.
+func (w *waiter) until(ctx context.Context, event <-chan struct{}, d time.Duration) error {
+	left := w.left()
+	if left <= 0 {
 		return w.held
 	}
-	timer, stop := w.timer(w.untilNextTry())
-	defer stop()
+	timer := time.NewTimer(min(d, left))
+	defer timer.Stop()
 	select {
-	case <-w.queue.wake:
-	case <-timer:
+	case <-event:
+	case <-timer.C:
+		if d >= left {
+			return w.held
+		}
 	case <-ctx.Done():
 		return gaveUp(ctx, w.held)
 	case <-w.client.closing:
 		return ErrClosed
 	}
 	return nil
-}
-
-// timer fires after d, or when the claim's own wait is over.
-func (w *waiter) timer(d time.Duration) (<-chan time.Time, func() bool) {
-	timer := time.NewTimer(min(d, w.left()))
-	return timer.C, timer.Stop
 }
 
 // left is how long the claim still waits for another holder.
@@ -137,8 +122,7 @@ func (w *waiter) left() time.Duration {
 }
 
 // untilNextTry is the known expiry, with the clients that wait for it spread out
-// so that they don't come back together; between that and the poll, a
-// notification wakes.
+// so that they don't come back together.
 func (w *waiter) untilNextTry() time.Duration {
 	if w.held.Fenced {
 		return jitter(fencedPoll)

@@ -2,9 +2,8 @@ package pglock
 
 import (
 	"context"
+	"slices"
 	"sync"
-
-	"github.com/gatepost/gatepost/gen/lockdb"
 )
 
 // waiting is who waits in this client. Waiters of one name stand in a queue, and
@@ -14,22 +13,30 @@ import (
 type waiting struct {
 	client *Client
 	id     string // this client's, in rows and notifications
+	nudge  chan struct{}
 
 	mu      sync.Mutex
 	queues  map[string]*queue // by name
 	byID    map[int64]*queue
 	lastID  int64
-	keeping bool // the goroutines run
+	fresh   []*queue // not registered yet
+	gone    []*queue // registered, and nobody waits any more
+	started bool
+	keepers sync.WaitGroup // only added to before over
 	over    bool
-	keepers sync.WaitGroup
 }
 
 // queue is the waiters of one name, first come, first served.
 type queue struct {
-	name    string
-	id      int64
+	name       string
+	id         int64
+	wake       chan struct{} // the name may be free; for the head
+	registered chan struct{} // closed when the row is there, or can't be
+
+	// Guarded by waiting.mu.
 	tickets []*ticket
-	wake    chan struct{} // the name may be free; for the head
+	failed  error // why it could not be registered
+	probe   bool  // a head left without the lease: a wake may have been lost on it
 }
 
 // ticket is one waiter.
@@ -39,7 +46,10 @@ type ticket struct {
 }
 
 func newWaiting(c *Client) *waiting {
-	return &waiting{client: c, id: newNonce()[:13], queues: map[string]*queue{}, byID: map[int64]*queue{}}
+	return &waiting{
+		client: c, id: newNonce()[:13], nudge: make(chan struct{}, 1),
+		queues: map[string]*queue{}, byID: map[int64]*queue{},
+	}
 }
 
 // join queues a waiter, who leaves again whatever comes.
@@ -49,8 +59,12 @@ func (w *waiting) join(name string) *ticket {
 	q := w.queues[name]
 	if q == nil {
 		w.lastID++
-		q = &queue{name: name, id: w.lastID, wake: make(chan struct{}, 1)}
+		q = &queue{
+			name: name, id: w.lastID, probe: true,
+			wake: make(chan struct{}, 1), registered: make(chan struct{}),
+		}
 		w.queues[name], w.byID[q.id] = q, q
+		w.fresh = append(w.fresh, q)
 	}
 	t := &ticket{queue: q, turn: make(chan struct{})}
 	q.tickets = append(q.tickets, t)
@@ -58,42 +72,48 @@ func (w *waiting) join(name string) *ticket {
 		close(t.turn)
 	}
 	w.start()
+	signal(w.nudge)
 	return t
 }
 
-// leave takes a waiter out and lets the next one be the head. The last one takes
-// the queue's row away and passes on a wake that came too late for it.
-func (w *waiting) leave(ctx context.Context, t *ticket) {
+// leave takes a waiter out, with the lease or without, and lets the next one be
+// the head.
+func (w *waiting) leave(t *ticket, granted bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	q := t.queue
-	for i, other := range q.tickets {
-		if other == t {
-			q.tickets = append(q.tickets[:i], q.tickets[i+1:]...)
-			if i == 0 && len(q.tickets) > 0 {
-				close(q.tickets[0].turn)
-			}
-			break
-		}
+	i := slices.Index(q.tickets, t)
+	q.tickets = slices.Delete(q.tickets, i, i+1)
+	if i > 0 {
+		return
 	}
-	last := len(q.tickets) == 0
-	if last {
-		delete(w.queues, q.name)
-		delete(w.byID, q.id)
+	q.probe = !granted
+	if len(q.tickets) > 0 {
+		close(q.tickets[0].turn)
+		return
 	}
-	w.mu.Unlock()
-	if last && w.registers() {
-		w.client.forgetWaiter(ctx, q)
-	}
+	delete(w.queues, q.name)
+	delete(w.byID, q.id)
+	w.gone = append(w.gone, q)
+	signal(w.nudge)
+}
+
+// mustProbe says, once, whether the head has to look before it sleeps.
+func (w *waiting) mustProbe(q *queue) (probe bool, failed error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	probe, q.probe = q.probe, false
+	return probe, q.failed
 }
 
 // registers says whether this client has rows in gatepost.waiters: only one that
 // listens does.
 func (w *waiting) registers() bool { return !w.client.cfg.DisableNotify }
 
-// signal wakes the head of a queue; several wakes become one.
-func (q *queue) signal() {
+// signal wakes whoever reads the channel; several signals become one.
+func signal(c chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -104,7 +124,18 @@ func (w *waiting) signalID(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q := w.byID[id]; q != nil {
-		q.signal()
+		signal(q.wake)
+	}
+}
+
+// signalNames wakes the queues of some names.
+func (w *waiting) signalNames(names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range names {
+		if q := w.queues[name]; q != nil {
+			signal(q.wake)
+		}
 	}
 }
 
@@ -112,55 +143,18 @@ func (w *waiting) signalAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range w.queues {
-		q.signal()
+		signal(q.wake)
 	}
 }
 
-func (w *waiting) signalName(name string) {
+// close waits for the goroutines, which end with the client.
+func (w *waiting) close(ctx context.Context) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if q := w.queues[name]; q != nil {
-		q.signal()
-	}
-}
-
-// snapshot is the names that are waited for, and their queues' numbers.
-func (w *waiting) snapshot() (names []string, ids []int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, q := range w.queues {
-		names, ids = append(names, q.name), append(ids, q.id)
-	}
-	return names, ids
-}
-
-// rowTTL is how long a queue's row counts without being kept.
-func (w *waiting) rowTTL() int64 { return 3*w.client.cfg.PollInterval.Microseconds() + 2_000_000 }
-
-// keep registers queues and keeps them registered.
-func (w *waiting) keep(ctx context.Context, names []string, ids []int64) error {
-	return w.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) error {
-		return q.WaiterKeep(ctx, lockdb.WaiterKeepParams{
-			Client: w.id, Holder: w.client.cfg.Holder, TtlUs: w.rowTTL(), Waiters: ids, Names: names,
-		})
-	})
-}
-
-// forgetWaiter deletes a queue's row, and wakes another client's when this one
-// was woken and nobody was there any more.
-func (c *Client) forgetWaiter(ctx context.Context, q *queue) {
-	kind := shortTx{}
-	select {
-	case <-q.wake:
-		kind.wake = &lockdb.WaiterWakeParams{Name: q.name}
-	default:
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // the waiter's may be over
-	defer cancel()
-	err := c.onControl(ctx, kind, func(db *lockdb.Queries) error {
-		return db.WaiterForget(ctx, lockdb.WaiterForgetParams{Client: c.waiting.id, Waiter: &q.id})
-	})
-	if err != nil {
-		c.cfg.Logger.DebugContext(ctx, "waiter not deleted, it lapses", "lease", q.name, "err", err)
+	w.over = true
+	started := w.started
+	w.mu.Unlock()
+	w.keepers.Wait()
+	if started && w.registers() {
+		w.forgetAll(ctx)
 	}
 }

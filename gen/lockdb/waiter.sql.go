@@ -11,18 +11,20 @@ import (
 
 const WaiterForget = `-- name: WaiterForget :exec
 DELETE FROM gatepost.waiters AS w
-WHERE w.client = $1
-    AND w.waiter = coalesce($2::bigint, w.waiter)
+WHERE (w.client = $1 AND ($2::boolean OR w.waiter = ANY ($3::bigint[])))
+    OR w.expires_at < clock_timestamp() - interval '1 minute'
 `
 
 type WaiterForgetParams struct {
-	Client string
-	Waiter *int64
+	Client  string
+	AllOfIt bool
+	Waiters []int64
 }
 
-// WaiterForget takes a client's rows away: one, or all when no waiter is named.
+// WaiterForget takes a client's rows away, some or all, and with them the rows of
+// clients that died.
 func (q *Queries) WaiterForget(ctx context.Context, arg WaiterForgetParams) error {
-	_, err := q.db.Exec(ctx, WaiterForget, arg.Client, arg.Waiter)
+	_, err := q.db.Exec(ctx, WaiterForget, arg.Client, arg.AllOfIt, arg.Waiters)
 	return err
 }
 

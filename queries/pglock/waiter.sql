@@ -1,8 +1,9 @@
--- WaiterForget takes a client's rows away: one, or all when no waiter is named.
+-- WaiterForget takes a client's rows away, some or all, and with them the rows of
+-- clients that died.
 -- name: WaiterForget :exec
 DELETE FROM gatepost.waiters AS w
-WHERE w.client = @client
-    AND w.waiter = coalesce(sqlc.narg(waiter)::bigint, w.waiter);
+WHERE (w.client = @client AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[])))
+    OR w.expires_at < clock_timestamp() - interval '1 minute';
 
 -- WaiterFree says which of the names could be had now, as read without a lock.
 -- name: WaiterFree :many
