@@ -108,6 +108,24 @@ func TestRelease_PassesAnOpenFence(t *testing.T) {
 	acquire(t, c, name, nil)
 }
 
+// A takeover doesn't wait because acquisitions are polite and lock FOR UPDATE: a
+// new token is a key update, whoever makes it. That is what the second unique
+// index is for.
+func TestFence_HoldsOffAnyChangeOfTheToken(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	tx := fenced(t, pool, acquire(t, asleep(t, pool), name, nil), false, pgx.ReadCommitted)
+	other := begin(t, pool, pgx.TxOptions{})
+	if _, err := other.Exec(t.Context(), `SET LOCAL lock_timeout = '50ms'`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := other.Exec(t.Context(), `UPDATE gatepost.leases SET token = token + 1 WHERE name = $1`, name)
+	if sqlState(err) != "55P03" {
+		t.Errorf("UPDATE of the token under a fence: %v, want it to wait", err)
+	}
+	commit(t, tx)
+}
+
 // Rule T: the fence waits for whoever has the row, and then reads the clock.
 func TestFence_ExpiryIsReadAfterTheLock(t *testing.T) {
 	t.Parallel()
@@ -124,14 +142,11 @@ func TestFence_ExpiryIsReadAfterTheLock(t *testing.T) {
 			t.Parallel()
 			name := pgtest.Name(t)
 			l := acquire(t, asleep(t, pool), name, nil)
-			other := lockRow(t, pool, name)
-			if _, err := other.Exec(t.Context(), `UPDATE gatepost.leases SET expires_at = clock_timestamp() + interval '200 ms' WHERE name = $1`, name); err != nil {
-				t.Fatal(err)
-			}
+			other := lockAndLapse(t, pool, name)
 			done := make(chan error, 1)
 			go func() { done <- fence(l) }()
 			blocked(t, pool, other.Conn().PgConn().PID())
-			waitForClock(t, pool, 250*time.Millisecond)
+			waitForClock(t, pool, lapseAfter)
 			commit(t, other)
 			wantErr(t, <-done, pglock.ErrExpired)
 		})

@@ -183,14 +183,11 @@ func TestRelease_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	l := acquire(t, client(t, pool, pglock.Config{RenewEvery: 20 * time.Second}), name, nil)
-	other := lockRow(t, pool, name)
-	if _, err := other.Exec(t.Context(), `UPDATE gatepost.leases SET expires_at = clock_timestamp() + interval '200 ms' WHERE name = $1`, name); err != nil {
-		t.Fatal(err)
-	}
+	other := lockAndLapse(t, pool, name)
 	done := make(chan error, 1)
 	go func() { done <- l.Release(context.WithoutCancel(t.Context())) }()
 	blocked(t, pool, other.Conn().PgConn().PID())
-	waitForClock(t, pool, 250*time.Millisecond)
+	waitForClock(t, pool, lapseAfter)
 	commit(t, other)
 	wantErr(t, <-done, pglock.ErrExpired)
 	if row(t, pool, name).Held {
