@@ -131,13 +131,13 @@ func TestClock_IsReadByTheStatementAndNotByTheTransaction(t *testing.T) {
 	kept, gone, free, lapsing := pgtest.Name(t), pgtest.Name(t), pgtest.Name(t), pgtest.Name(t)
 	keptLease, goneLease := acquire(t, c, kept, nil), acquire(t, c, gone, nil)
 	lapsingLease := acquire(t, c, lapsing, nil)
-	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + interval '100 ms' WHERE name = ANY ($1)`, []string{gone, lapsing})
+	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + $2 WHERE name = ANY ($1)`, []string{gone, lapsing}, lapseAfter)
 
 	tx := begin(t, pool, pgx.TxOptions{})
 	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // now() stands still from here
 		t.Fatal(err)
 	}
-	old := waitForClock(t, pool, 150*time.Millisecond)
+	old := waitForClock(t, pool, lapseAfter)
 	q := lockdb.New(tx)
 
 	renewed, err := q.LeaseRenew(t.Context(), renewal(kept, keptLease.Token(), nonce(t, pool, kept)))
