@@ -67,11 +67,12 @@ func TestInTx_IsEndedAtFenceTimeout(t *testing.T) {
 			return err
 		},
 		"in a loop of statements": func(t *testing.T, tx pgx.Tx, _ string) error {
-			for {
+			for range 100 {
 				if _, err := tx.Exec(t.Context(), `SELECT pg_sleep(0.05)`); err != nil {
 					return err
 				}
 			}
+			return nil
 		},
 		"in a lock wait": func(t *testing.T, tx pgx.Tx, locked string) error {
 			_, err := tx.Exec(t.Context(), "LOCK TABLE "+locked)
