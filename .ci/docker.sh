@@ -52,6 +52,10 @@ container_tests() {
     bin=$(local_bin)
     tag=gatepost-ci:$(major_of "$bin")
     bash .ci/image.sh "$bin" "$tag"
+    if ! engine_why=$(docker run --rm --publish 127.0.0.1::5432 --entrypoint sh "$tag" -c : 2>&1); then
+        skip "container tests" "this machine can't run containers: $(tail -n 1 <<<"$engine_why")"
+        return
+    fi
     (
         cd internal/itest
         # Ryuk, which cleans up after a killed test, is an image that can't be pulled.

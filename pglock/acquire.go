@@ -49,7 +49,8 @@ func (c *Client) claim(name string, opts *AcquireOptions) (claim, error) {
 // ctx bounds the call and not the lease. When it ends, or the connection
 // breaks, with the outcome unknown, the lease is looked up and either returned
 // or given back in the background. One round trip on a pooled connection; two
-// when the row was locked for a moment.
+// when the row was locked for a moment, and three when the first INSERT of a name
+// waited for another that was rolled back.
 //
 // Errors: ErrHeld, ErrInvalidName, ErrInvalidConfig, ErrNotMigrated, ErrClosed.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts *AcquireOptions) (*Lease, error) {

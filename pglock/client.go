@@ -72,7 +72,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 // and waits for it, while heartbeats go on; it releases all leases, those of
 // Acquire at once; and it waits for all goroutines. When ctx ends first it
 // returns the context's error and goes on closing behind: call it again to wait
-// longer. A lease that could not be released lapses by itself.
+// longer. A lease that could not be released lapses by itself. Work of Do must
+// not wait for Close, which waits for it.
 func (c *Client) Close(ctx context.Context) error {
 	c.closeOnce.Do(func() {
 		c.mu.Lock()

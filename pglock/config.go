@@ -28,16 +28,19 @@ type Config struct {
 	Holder string
 	// TTL is how long a lease lasts unless renewed: 1 ms to 168 h. Defaults to 30 s.
 	TTL time.Duration
-	// RenewEvery is the time between heartbeats. Defaults to a third of the TTL;
-	// a lease with a shorter TTL of its own is renewed at a third of that.
+	// RenewEvery is the time between heartbeats; a try may take half of it, and 5 s
+	// at most, before it is repeated. Defaults to a third of the TTL; a lease with a
+	// shorter TTL of its own is renewed at a third of that.
 	RenewEvery time.Duration
 	// SafetyMargin is how long before the database's expiry a holder stops
 	// trusting its lease. Defaults to a tenth of the TTL.
 	SafetyMargin time.Duration
 	// FenceTimeout is the longest that a fenced transaction may take: it is ended
-	// then, by the server or by closing its connection. A stalled holder keeps a
-	// takeover out for at most TTL + FenceTimeout. Whole milliseconds. Defaults to
-	// 30 s.
+	// then, by the server or by closing its connection. So a holder keeps a takeover
+	// out for at most TTL + FenceTimeout. One exception: before PostgreSQL 17 the
+	// server has no limit for a whole transaction, and where the process is stopped
+	// in the middle of one, the statement that runs then and the idle time after it
+	// may take FenceTimeout each. Whole milliseconds. Defaults to 30 s.
 	FenceTimeout time.Duration
 	// PollInterval is how long a waiter can go without noticing a free lease when a
 	// notification was lost or can't come. Defaults to 1 s.

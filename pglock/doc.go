@@ -54,5 +54,7 @@
 //
 // A holder trusts its lease until the moment it SENT the last successful request,
 // plus TTL, minus SafetyMargin, on its own monotonic clock: always before the
-// database lets another in. Between that moment and the expiry nobody works.
+// database lets another in. Between that moment and the expiry nobody works. That
+// clock stands still while a machine is suspended: after waking up, a holder may
+// trust a lease that is gone, until the database or a fence tells it.
 package pglock

@@ -163,6 +163,18 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, name string) pgx.Tx {
 	return tx
 }
 
+// lapseAfter is long enough for a statement to start before.
+const lapseAfter = time.Second
+
+// lockAndLapse locks the row of a lease that lapses soon. It doesn't change the
+// row under the lock: PostgreSQL computes a changed row's expressions again after
+// the wait, and would hide a clock that is read too early.
+func lockAndLapse(t *testing.T, pool *pgxpool.Pool, name string) pgx.Tx {
+	t.Helper()
+	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + $2 WHERE name = $1`, name, lapseAfter)
+	return lockRow(t, pool, name)
+}
+
 func commit(t *testing.T, tx pgx.Tx) {
 	t.Helper()
 	if err := tx.Commit(t.Context()); err != nil {

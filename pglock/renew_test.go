@@ -131,13 +131,13 @@ func TestClock_IsReadByTheStatementAndNotByTheTransaction(t *testing.T) {
 	kept, gone, free, lapsing := pgtest.Name(t), pgtest.Name(t), pgtest.Name(t), pgtest.Name(t)
 	keptLease, goneLease := acquire(t, c, kept, nil), acquire(t, c, gone, nil)
 	lapsingLease := acquire(t, c, lapsing, nil)
-	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + interval '100 ms' WHERE name = ANY ($1)`, []string{gone, lapsing})
+	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + $2 WHERE name = ANY ($1)`, []string{gone, lapsing}, lapseAfter)
 
 	tx := begin(t, pool, pgx.TxOptions{})
 	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // now() stands still from here
 		t.Fatal(err)
 	}
-	old := waitForClock(t, pool, 150*time.Millisecond)
+	old := waitForClock(t, pool, lapseAfter)
 	q := lockdb.New(tx)
 
 	renewed, err := q.LeaseRenew(t.Context(), renewal(kept, keptLease.Token(), nonce(t, pool, kept)))
@@ -183,14 +183,11 @@ func TestRelease_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	l := acquire(t, client(t, pool, pglock.Config{RenewEvery: 20 * time.Second}), name, nil)
-	other := lockRow(t, pool, name)
-	if _, err := other.Exec(t.Context(), `UPDATE gatepost.leases SET expires_at = clock_timestamp() + interval '200 ms' WHERE name = $1`, name); err != nil {
-		t.Fatal(err)
-	}
+	other := lockAndLapse(t, pool, name)
 	done := make(chan error, 1)
 	go func() { done <- l.Release(context.WithoutCancel(t.Context())) }()
 	blocked(t, pool, other.Conn().PgConn().PID())
-	waitForClock(t, pool, 250*time.Millisecond)
+	waitForClock(t, pool, lapseAfter)
 	commit(t, other)
 	wantErr(t, <-done, pglock.ErrExpired)
 	if row(t, pool, name).Held {

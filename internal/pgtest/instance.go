@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -85,8 +86,8 @@ func open(ctx context.Context) (*instance, error) {
 }
 
 func (s *instance) prepare(ctx context.Context) (err error) {
-	if _, err := url.Parse(s.base); err != nil {
-		return fmt.Errorf("%s: %w", envURL, err)
+	if u, err := url.Parse(s.base); err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
+		return fmt.Errorf("%s is not a postgres:// URL", envURL) // without it: it may hold a password
 	}
 	if s.admin, err = pgxpool.New(ctx, s.base); err != nil {
 		return err

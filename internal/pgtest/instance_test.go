@@ -43,6 +43,14 @@ func TestServer_OfTheEnvironmentIsLeftAsItWas(t *testing.T) {
 	}
 }
 
+func TestServer_OfTheEnvironmentIsAURL(t *testing.T) {
+	t.Parallel()
+	out, err := again(t, "^TestPool_", "GATEPOST_TEST_DATABASE_URL=host=/tmp password=secret")
+	if err == nil || !strings.Contains(out, "GATEPOST_TEST_DATABASE_URL is not a postgres:// URL") || strings.Contains(out, "secret") {
+		t.Errorf("got %v with the output\n%s\nwant a failure that names the variable and no password", err, out)
+	}
+}
+
 // again runs some tests of this binary in a process with another environment.
 func again(t *testing.T, run string, env ...string) (string, error) {
 	t.Helper()

@@ -1,0 +1,146 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestTryAcquire_FirstInsertHasOneWinner(t *testing.T) {
+	t.Parallel()
+	c := client(t, poolWith(t, pgtest.URL(t), maxConns(16)), pglock.Config{})
+	for range 5 {
+		name := pgtest.Name(t)
+		var grants atomic.Int64
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				switch _, err := c.TryAcquire(t.Context(), name, nil); {
+				case err == nil:
+					grants.Add(1)
+				case !errors.Is(err, pglock.ErrHeld):
+					t.Errorf("TryAcquire: %v, want busy or granted", err)
+				}
+			})
+		}
+		all.Wait()
+		if grants.Load() != 1 {
+			t.Errorf("%d grants, want 1", grants.Load())
+		}
+	}
+}
+
+// An acquisition waits for no row lock, so the only clock that could be older
+// than a wait is that of a first INSERT, which waits for another first INSERT.
+func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	const ttl, margin = 50 * time.Millisecond, 5 * time.Millisecond
+	c := client(t, pool, pglock.Config{TTL: ttl})
+	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
+
+	for range 20 { // the wait is too short now and then
+		other, name := begin(t, pool, pgx.TxOptions{}), pgtest.Name(t)
+		insertFree(t, other, name)
+		type result struct {
+			lease *pglock.Lease
+			err   error
+		}
+		done := make(chan result, 1)
+		go func() {
+			l, err := c.TryAcquire(context.WithoutCancel(t.Context()), name, nil)
+			done <- result{l, err}
+		}()
+		eventually(t, "a wait, or its end", 10*time.Second, func() bool {
+			return isBlocked(t, pool, other.Conn().PgConn().PID()) || len(done) > 0
+		})
+		ended := waitForClock(t, pool, 40*time.Millisecond)
+		if err := other.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := <-done
+		if errors.Is(got.err, pglock.ErrHeld) { // it gave up before the rollback
+			continue
+		}
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if at := row(t, pool, name).Acquired; at.Before(ended.Add(-margin)) {
+			t.Errorf("granted by a clock that was read %s before the end of the wait", ended.Sub(at))
+		}
+		return
+	}
+	t.Error("never granted after a wait")
+}
+
+func TestTryAcquire_IsBusyWhileAnotherFirstInsertIsOpen(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	insertFree(t, begin(t, pool, pgx.TxOptions{}), name)
+	_, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil)
+	wantErr(t, err, pglock.ErrHeld)
+	if !strings.Contains(err.Error(), "being taken") {
+		t.Errorf("error is %q, want it to say that the lease is being taken", err)
+	}
+}
+
+func insertFree(t *testing.T, tx pgx.Tx, name string) {
+	t.Helper()
+	_, err := tx.Exec(t.Context(), `INSERT INTO gatepost.leases (name, token, acquired_at, renewed_at, expires_at, transitions)
+		VALUES ($1, 1, now(), now(), now(), 1)`, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForClock waits until the database's clock has moved by d, and reads it.
+func waitForClock(t *testing.T, pool *pgxpool.Pool, d time.Duration) time.Time {
+	t.Helper()
+	clock := func() time.Time { return value[time.Time](t, pool, `SELECT clock_timestamp()`) }
+	from := clock()
+	eventually(t, "the clock", 10*time.Second, func() bool { return clock().Sub(from) >= d })
+	return clock()
+}
+
+// S1 and rules A5 and A6, as the rows' own triggers see them.
+func TestAcquireAndRenew_AreDurableAndReadCommitted(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := pgtest.Connect(t, url)
+	exec(t, admin, `CREATE TABLE seen (what text)`)
+	exec(t, admin, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.nonce IS NOT NULL THEN
+			INSERT INTO public.seen VALUES (concat_ws(',', TG_OP, current_setting('synchronous_commit'), current_setting('transaction_isolation')));
+		END IF;
+		RETURN NEW; END $$`)
+	exec(t, admin, `CREATE TRIGGER see BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION see()`)
+
+	for set, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
+		exec(t, admin, `TRUNCATE seen`)
+		pool := poolWith(t, url, setting("synchronous_commit", set), setting("default_transaction_isolation", "serializable"))
+		c := client(t, pool, pglock.Config{})
+		name := pgtest.Name(t)
+		first := acquire(t, c, name, nil) // INSERT
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		second := acquire(t, c, name, nil) // UPDATE
+		if err := second.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := value[string](t, admin, `SELECT string_agg(what, ' ' ORDER BY what) FROM seen`)
+		tail := "," + want + ",read committed"
+		if got != "INSERT"+tail+" UPDATE"+tail+" UPDATE"+tail {
+			t.Errorf("with synchronous_commit=%s: %s", set, got)
+		}
+	}
+}
