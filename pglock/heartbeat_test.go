@@ -160,7 +160,7 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
-	proxy.setLatency(8 * time.Millisecond)
+	proxy.setLatency(25 * time.Millisecond)
 	over := make(chan struct{})
 	var acquiring sync.WaitGroup
 	for range 8 { // so that one of them is always due
@@ -170,7 +170,7 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 				case <-over:
 					return
 				default:
-					_, _ = c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 30 * time.Millisecond})
+					_, _ = c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 120 * time.Millisecond})
 				}
 			}
 		})
