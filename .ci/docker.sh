@@ -34,12 +34,14 @@ start_engine() {
     done
 }
 
-# stop_engine: ours, if there is one. It ends its containers itself.
+# stop_engine: ours, if there is one. It ends its containers itself, and may leave its
+# data root mounted.
 stop_engine() {
     [ -n "$dockerd_pid" ] || return 0
     kill "$dockerd_pid" 2>/dev/null || true
     wait "$dockerd_pid" 2>/dev/null || true
     dockerd_pid=
+    awk -v work="$work/" 'index($2, work) == 1 { print $2 }' /proc/self/mounts | sort -r | xargs -r umount || true
 }
 
 # container_tests: internal/itest against an image made here, since none can be pulled.

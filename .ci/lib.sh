@@ -32,12 +32,19 @@ summary() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# apt_install PACKAGE...: installs them, or says by its status that it can't.
+# apt_install PACKAGE...: installs them, or says by its status that it can't. Needs $work.
 apt_install() {
     have apt-get && [ "$(id -u)" = 0 ] || return 1
     if [ -z "${apt_updated:-}" ]; then
-        apt-get -q -o DPkg::Lock::Timeout=120 update </dev/null || return 1
+        apt_get update || return 1
         apt_updated=yes
     fi
-    apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "$@" </dev/null
+    apt_get install --no-install-recommends "$@"
+}
+
+# apt_get shows its output only when it fails.
+apt_get() {
+    apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" >"$work/apt.log" 2>&1 </dev/null && return
+    tail -n 5 "$work/apt.log"
+    return 1
 }

