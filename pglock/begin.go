@@ -15,16 +15,17 @@ import (
 
 // beginFenced opens a fenced transaction. An expiry that was seen through a
 // snapshot older than a heartbeat's commit is not believed at once.
-func (c *Client) beginFenced(ctx context.Context, seqs []Sequencer, opts pgx.TxOptions) (*fencedTx, error) {
-	seqs, err := inLockOrder(seqs)
-	if err != nil {
+func (c *Client) beginFenced(ctx context.Context, seqs []Sequencer, opts pgx.TxOptions) (tx *fencedTx, err error) {
+	if seqs, err = inLockOrder(seqs); err != nil {
 		return nil, err
 	}
+	ctx, end := c.trace.fenceStart(ctx, TraceFenceStartData{Name: seqs[0].name, Token: seqs[0].token, Leases: len(seqs)})
+	defer func() { end(err) }()
 	if opts.AccessMode == pgx.ReadOnly || opts.BeginQuery != "" || opts.CommitQuery != "" {
 		return nil, fmt.Errorf("fence %q: %w: a fenced transaction is READ WRITE, with BEGIN and COMMIT of its own", seqs[0].name, ErrFenceMisplaced)
 	}
 	opts.AccessMode = pgx.ReadWrite
-	tx, err := c.beginFencedOnce(ctx, seqs, opts)
+	tx, err = c.beginFencedOnce(ctx, seqs, opts)
 	if errors.Is(err, ErrExpired) {
 		return c.beginFencedOnce(ctx, seqs, opts)
 	}

@@ -23,6 +23,7 @@ type Client struct {
 	control *control
 	beat    *heartbeat
 	waiting *waiting
+	trace   tracers
 
 	// closing is closed when Close is first called, closed when it is through.
 	closing, closed chan struct{}
@@ -65,6 +66,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		leases:  map[*Lease]struct{}{},
 	}
 	c.beat, c.waiting = newHeartbeat(c), newWaiting(c)
+	c.trace = newTracers(cfg.Tracer)
 	return c, nil
 }
 

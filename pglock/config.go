@@ -58,6 +58,9 @@ type Config struct {
 	// Logger gets losses (error), trouble that is being retried (warn) and grants
 	// (debug). Defaults to none.
 	Logger *slog.Logger
+	// Tracer is told of acquisitions, and of more if it implements more. Defaults
+	// to none.
+	Tracer Tracer
 }
 
 // NoWait, as AcquireOptions.Wait, makes Do return at once when the lease is held.

@@ -18,7 +18,8 @@ type Lease struct {
 	seq    Sequencer
 	owned  bool // by a call of Do, which releases it
 	timing
-	done chan struct{}
+	since time.Time // when it was asked for
+	done  chan struct{}
 
 	mu       sync.Mutex
 	err      error     // why it is over; nil while held
@@ -30,7 +31,7 @@ type Lease struct {
 }
 
 func newLease(c *Client, cl claim, seq Sequencer, sent time.Time) *Lease {
-	l := &Lease{client: c, seq: seq, owned: cl.owned, timing: cl.timing, done: make(chan struct{})}
+	l := &Lease{client: c, seq: seq, owned: cl.owned, timing: cl.timing, since: sent, done: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline = sent.Add(l.ttl - l.margin)
@@ -108,7 +109,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 // is freed in the database if it is still ours there, and the reason of the loss
 // is returned. Any other error means that the name may stay taken until it
 // expires; releasing goes on in the background. One round trip.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) (err error) {
 	lost := l.lose(ErrReleased)
 	l.mu.Lock()
 	candidate := l.candidate
@@ -117,7 +118,9 @@ func (l *Lease) Release(ctx context.Context) error {
 		return lost
 	}
 	defer l.cancelWork(ErrReleased) // not before: ctx may be the work's own
-	err := l.client.releaseRow(ctx, l.client.onApp, l.seq, candidate)
+	ctx, end := l.client.trace.releaseStart(ctx, TraceReleaseStartData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since)})
+	defer func() { end(err) }()
+	err = l.client.releaseRow(ctx, l.client.onApp, l.seq, candidate)
 	switch {
 	case lost != nil:
 		return lost
@@ -181,6 +184,9 @@ func (l *Lease) lose(reason error) (before error) {
 	l.client.forget(l)
 	if reason != ErrReleased { //nolint:errorlint // identity: it is our own
 		l.cancelWork(reason)
+		if t := l.client.trace.loss; t != nil {
+			t.TraceLoss(context.Background(), TraceLossData{Name: l.seq.name, Token: l.seq.token, Reason: reason}) //nolint:forbidigo // a timer's
+		}
 		l.client.cfg.Logger.Error("lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
 	}
 	return nil

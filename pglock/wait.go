@@ -40,7 +40,9 @@ func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
 	}
 	t := c.waiting.join(cl.name)
 	w := waiter{client: c, claim: cl, ticket: t, held: held, start: start}
+	ctx, end := c.trace.waitStart(ctx, held)
 	lease, err = w.untilGranted(ctx)
+	end(err)
 	c.waiting.leave(t, err == nil)
 	return lease, err
 }
