@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"errors"
-
 	"strings"
 	"sync"
 	"sync/atomic"
