@@ -164,8 +164,8 @@ func importFile(ctx context.Context, pool *pgxpool.Pool, client *pglock.Client, 
 			s.path, held.Holder, held.Since.Local().Format(time.TimeOnly), held)
 	}
 	if err != nil {
-		if im.done.Records > 0 {
-			rep.note("%d of %d records were committed; start again to import the others", im.done.Records, s.counts.Records)
+		if im.done.Records > 0 || ctx.Err() != nil { // a commit may have been under way
+			rep.note("%d of %d records are known to be committed; start again to import the others", im.done.Records, s.counts.Records)
 		}
 		return err
 	}
