@@ -16,6 +16,8 @@ var (
 	// ErrNoUniqueKey says that no unique index stands behind a key, so that
 	// nothing would keep it from being inserted twice.
 	ErrNoUniqueKey = errors.New("idem: no unique index on exactly the key's columns")
+	// ErrNotStored says that rows were accepted and are not in the table.
+	ErrNotStored = errors.New("idem: rows are not in the table after the INSERT")
 	// ErrRetryTx says that the caller's transaction met a concurrent one and is
 	// to be repeated from its beginning: SQLSTATE 40001 or 40P01.
 	ErrRetryTx = errors.New("idem: retry the transaction")

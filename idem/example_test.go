@@ -14,7 +14,9 @@ func ExampleInsertOnce() {
 	ctx := context.Background()
 	pool := pgtest.ExamplePool() // a *pgxpool.Pool on your database
 	defer pool.Close()
-	_, err := pool.Exec(ctx, "DROP TABLE IF EXISTS invoices; CREATE TABLE invoices (number text PRIMARY KEY, total int)")
+	defer pool.Exec(ctx, "DROP TABLE invoices")
+
+	_, err := pool.Exec(ctx, "CREATE TABLE invoices (number text PRIMARY KEY, total int)")
 	if err != nil {
 		panic(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -41,6 +42,52 @@ func TestTryAcquire_FirstInsertHasOneWinner(t *testing.T) {
 
 // An acquisition waits for no row lock, so the only clock that could be older
 // than a wait is that of a first INSERT, which waits for another first INSERT.
+// Two first INSERTs may read the same microsecond, and so make the same token:
+// here all of them do.
+func TestTryAcquire_FirstInsertsWithTheSameTokenHaveOneWinner(t *testing.T) {
+	t.Parallel()
+	const token = "(extract(epoch FROM n.at) * 1000000)::bigint"
+	if strings.Count(lockdb.LeaseAcquire, token) != 1 {
+		t.Fatal("the statement has changed: this test proves nothing")
+	}
+	sql := strings.Replace(lockdb.LeaseAcquire, token, "1", 1)
+	pool := poolWith(t, pgtest.URL(t), maxConns(8))
+	for range 100 {
+		name := pgtest.Name(t)
+		var grants atomic.Int64
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				got, err := lockdb.New(replaced{pool, sql}).LeaseAcquire(t.Context(), lockdb.LeaseAcquireParams{
+					Name: name, Nonce: otherNonce, Holder: "x", TtlUs: 60e6,
+				})
+				if err != nil {
+					t.Errorf("LeaseAcquire: %v", err)
+				} else if got.Token == 1 {
+					grants.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if grants.Load() != 1 {
+			t.Errorf("%d grants, want 1", grants.Load())
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// replaced sends another statement than it is asked to.
+type replaced struct {
+	pglock.DBTX
+	sql string
+}
+
+func (r replaced) QueryRow(ctx context.Context, _ string, args ...any) pgx.Row {
+	return r.DBTX.QueryRow(ctx, r.sql, args...)
+}
+
 func TestTryAcquire_FirstInsertThatWaitedHasItsWholeTTL(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -59,3 +59,26 @@ func TestAcquire_AfterCloseIsErrClosed(t *testing.T) {
 	wantErr(t, err, pglock.ErrClosed)
 	wantErr(t, c.Do(t.Context(), name, nil, func(context.Context, *pglock.Lease) error { return nil }), pglock.ErrClosed)
 }
+
+func TestAcquire_WaitBoundsTheWaitAndNotTheWork(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{})
+	l := acquire(t, c, name, nil)
+	for _, wait := range []time.Duration{pglock.NoWait, 30 * time.Millisecond} {
+		opts := &pglock.AcquireOptions{Wait: wait}
+		_, err := c.Acquire(t.Context(), name, opts)
+		wantErr(t, err, pglock.ErrHeld)
+		wantErr(t, c.Do(t.Context(), name, opts, untilCancelled(nil)), pglock.ErrHeld)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Do(t.Context(), name, &pglock.AcquireOptions{Wait: 30 * time.Millisecond}, func(ctx context.Context, _ *pglock.Lease) error {
+		waitForClock(t, pool, 100*time.Millisecond)
+		return ctx.Err()
+	})
+	if err != nil {
+		t.Errorf("Do: %v", err)
+	}
+}

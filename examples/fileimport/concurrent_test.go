@@ -137,6 +137,24 @@ func TestImport_NothingIsDoubledWhenBothReallyRun(t *testing.T) {
 	exact(t, pool, bigRecords)
 }
 
+// Eight files for one table that isn't there.
+func TestImport_ManyFilesCreateOneTable(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	var all []*running
+	for i := range 8 {
+		all = append(all, start(t, "import", write(t, "part.csv", "id\n"+strconv.Itoa(i)+"\n"), "--table", "parts", "--database-url", url))
+	}
+	for _, r := range all {
+		if r := r.wait(); r.code != 0 {
+			t.Errorf("exit code %d: %s", r.code, r.stderr)
+		}
+	}
+	if n := count(t, pgtest.Connect(t, url), "parts"); n != 8 {
+		t.Errorf("%d rows, want 8", n)
+	}
+}
+
 func TestImport_InterruptedLeavesWholeBatchesAndFreesTheLease(t *testing.T) {
 	t.Parallel()
 	url, file := pgtest.Database(t), big(t, bigRecords)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -153,7 +154,7 @@ func TestImport_IntoATableThatIsThere(t *testing.T) {
 	wantTally(t, "again", importJSON(t, url, append(args, file)...), tally{Records: 2, Existed: 2})
 
 	bad := write(t, "bad.csv", "id,at,note\n3,2026-11-30,a\nfour,2026-11-30,b\n")
-	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, bad}, args...)...), 1, "bad.csv", "line 3", "four")
+	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, bad}, args...)...), 1, "bad.csv", "line 3", "column id", "four", "22P02")
 	oneLineWith(t, runProgram(t, "import", "--database-url", url, file, "--table", "typed"), 1, "gatepost_file", "--key natural:")
 	wide := write(t, "wide.csv", "id,unknown\n3,a\n")
 	oneLineWith(t, runProgram(t, append([]string{"import", "--database-url", url, wide}, args...)...), 1, `no column "unknown"`)
@@ -186,6 +187,10 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 	url := pgtest.Database(t)
 	empty := pgtest.EmptyDatabase(t)
 	good := write(t, "good.csv", "a,b\n1,2\n")
+	pool := pgtest.Connect(t, url)
+	if _, err := pool.Exec(t.Context(), `CREATE VIEW information_views AS SELECT 1 AS a, 2 AS b`); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		code  int
 		want  string
@@ -207,15 +212,53 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 		{2, "--key", []string{good, "--key", "line"}},
 		{2, "no column", []string{good, "--key", "natural:zz"}},
 		{2, "--table", []string{good, "--table", "a.b.c"}},
+		{2, "isn't for an application", []string{good, "--table", "pg_temp.x"}},
+		{1, "not a table", []string{good, "--table", "information_views"}},
 		{2, "unknown flag", []string{good, "--tabel", "x"}},
 		{2, "which file", nil},
 	} {
 		args := append([]string{"import", "--database-url", url}, c.other...)
 		oneLineWith(t, runProgram(t, args...), c.code, c.want)
 	}
-	pool := pgtest.Connect(t, url)
-	if n := text(t, pool, `SELECT count(*)::text FROM pg_class WHERE relnamespace = 'public'::regnamespace`); n != "0" {
+	if n := text(t, pool, `SELECT count(*)::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind <> 'v'`); n != "0" {
 		t.Errorf("%s relations are left in public", n)
+	}
+}
+
+func TestImport_SaysThatARepairedFileIsANewOne(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	importJSON(t, url, write(t, "o.csv", "a\n1\n"))
+	r := runProgram(t, "import", "--database-url", url, write(t, "o.csv", "a\n1\n2\n"))
+	if r.code != 0 || !strings.Contains(r.stderr, "use --key content") {
+		t.Errorf("exit code %d, stderr %q; want a note", r.code, r.stderr)
+	}
+}
+
+func TestImport_KeepsTextWhateverTheDatabasesDefault(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.Connect(t, url)
+	if _, err := pool.Exec(t.Context(), `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET client_encoding = latin1', current_database()); END$$`); err != nil {
+		t.Fatal(err)
+	}
+	importJSON(t, url, write(t, "names.csv", "é\nü€\n"))
+	if got := text(t, pool, `SELECT "é" FROM names`); got != "ü€" {
+		t.Errorf("stored %q", got)
+	}
+}
+
+func TestImport_ResultThatCantBePrintedIsAnError(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer full.Close()
+	cmd := program(t, "import", "--database-url", pgtest.Database(t), write(t, "a.csv", "a\n1\n"))
+	cmd.Stdout = full
+	if err := cmd.Run(); err == nil {
+		t.Error("exit code 0, though the result is lost")
 	}
 }
 

@@ -44,7 +44,8 @@ The table is created from the header, with text columns, when it is missing. A
 file that is damaged is refused before anything is written.
 
 What makes a record the same record, --key:
-  file-line           the file's content and the line (the default)
+  file-line           the file's content and the line (the default): a file that
+                      was repaired or has grown is a new file, with new records
   content             the fields, and how many equal records came before them in
                       the file: for exports that overlap
   natural:COLUMN,...  columns that are a key already`,
@@ -64,10 +65,10 @@ What makes a record the same record, --key:
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.url, "database-url", "", "the database; default $DATABASE_URL, else a temporary PostgreSQL")
+	flags.StringVar(&opts.url, "database-url", "", "the database; default $DATABASE_URL when set, else a temporary PostgreSQL")
 	flags.StringVar(&table, "table", "", "NAME or SCHEMA.NAME; default the table this content was imported into before, else the file's name")
 	flags.StringVar(&key, "key", "file-line", "file-line, content or natural:COLUMN,COLUMN")
-	flags.StringVar(&onChange, "on-change", "error", "when a natural key is there with other content: error or skip")
+	flags.StringVar(&onChange, "on-change", "error", "when a natural key is in the table, or came before in the file, with other content: error or skip")
 	flags.StringVar(&delimiter, "delimiter", ",", "one ASCII character, or tab")
 	flags.BoolVar(&opts.oneColumn, "one-column", false, "the file has one column, though its first line doesn't look like a column's name")
 	flags.Int64Var(&opts.maxRejects, "max-rejects", 0, "set up to so many bad records aside instead of refusing the file")
@@ -107,7 +108,8 @@ func (o *importOptions) parse(cmd *cobra.Command, table, key, delimiter, onChang
 // one after the other.
 func importFiles(cmd *cobra.Command, paths []string, opts importOptions) error {
 	ctx := cmd.Context()
-	rep := report{out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), json: opts.json}
+	rep := newReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), opts.json)
+	defer rep.clear()
 	var sources []*source
 	defer func() {
 		for _, s := range sources {
@@ -115,7 +117,7 @@ func importFiles(cmd *cobra.Command, paths []string, opts importOptions) error {
 		}
 	}()
 	for _, path := range paths {
-		s, err := openSource(path, opts)
+		s, err := openSource(ctx, path, opts)
 		if err != nil {
 			return err
 		}
@@ -159,15 +161,22 @@ func importFile(ctx context.Context, pool *pgxpool.Pool, client *pglock.Client, 
 			s.path, held.Holder, held.Since.Local().Format(time.TimeOnly), s.opts.wait)
 		err = client.Do(ctx, lease, &pglock.AcquireOptions{Wait: s.opts.wait}, work)
 	}
+	if ctx.Err() != nil && im.done.Records == 0 {
+		return fmt.Errorf("%w; no record of %s is known to be committed; start again to import it", context.Cause(ctx), s.path)
+	}
 	if held, ok := errors.AsType[*pglock.HeldError](err); ok {
 		return fmt.Errorf("%s is being imported by %s since %s; nothing was done: %w",
 			s.path, held.Holder, held.Since.Local().Format(time.TimeOnly), held)
 	}
 	if err != nil {
 		if im.done.Records > 0 {
-			rep.note("%d of %d records were committed; start again to import the others", im.done.Records, s.counts.Records)
+			rep.note("%d of %d records are known to be committed; start again to import the others", im.done.Records, s.counts.Records)
 		}
 		return err
+	}
+	if im.grown {
+		rep.note("%s: a file of this name with other content was imported before; by --key file-line all its records are new. For a file that was repaired or has grown, use --key content",
+			s.path)
 	}
 	return rep.result(s, im.table, im.done)
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -50,6 +53,7 @@ type importer struct {
 
 	table  pgx.Identifier
 	fileID int32
+	grown  bool // a file of this name was imported with other content
 	done   tally
 }
 
@@ -57,27 +61,32 @@ type importer struct {
 // rows, the rejects and, in the first, the table. When ctx ends, the open batch
 // rolls back and the counts are those of what was committed.
 func (im *importer) run(ctx context.Context) error {
-	p, err := im.source.newPass()
+	p, err := im.source.newPass(ctx)
 	if err != nil {
 		return err
 	}
 	for last := false; !last; {
 		var b batch
 		if b, last, err = readBatch(p); err != nil {
-			return err
+			return firstOf(context.Cause(ctx), err)
 		}
 		if last && p.sum() != im.source.sum {
 			return im.source.changedError()
 		}
 		if err := im.commit(ctx, b); err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			return err
+			return firstOf(context.Cause(ctx), err)
 		}
 		im.progress(im.done)
 	}
 	return nil
+}
+
+// firstOf is the cause of which err came, if there is one.
+func firstOf(cause, err error) error {
+	if cause != nil {
+		return cause
+	}
+	return err
 }
 
 // batch is the part of a file that one transaction takes.
@@ -112,11 +121,19 @@ func readBatch(p *pass) (b batch, last bool, err error) {
 	return b, false, nil
 }
 
+// bounds keep an importer that is stopped in the middle of a transaction from
+// blocking the next one for ever: the server ends it after a lease's time. Where a
+// wait is longer than that, it ends with an error that says so.
+const bounds = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true), set_config('lock_timeout', '20s', true)`
+
 // commit is one transaction at READ COMMITTED: the unique key, not a snapshot,
 // keeps two importers apart.
 func (im *importer) commit(ctx context.Context, b batch) error {
 	table, fileID, done := im.table, im.fileID, im.done
 	err := pgx.BeginTxFunc(ctx, im.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, bounds); err != nil {
+			return err
+		}
 		if table == nil {
 			if table, fileID, err = im.register(ctx, tx); err != nil {
 				return err
@@ -150,7 +167,16 @@ func (im *importer) register(ctx context.Context, tx pgx.Tx) (pgx.Identifier, in
 	if err := prepareTable(ctx, tx, table, im.source); err != nil {
 		return nil, 0, err
 	}
-	id, _, err := idem.InsertOnce(ctx, tx, idem.Insert{
+	var id int32
+	err = tx.QueryRow(ctx, `SELECT id FROM gatepost.imports WHERE sha256 = $1 AND table_schema = $2 AND table_name = $3`,
+		im.source.sum[:], table[0], table[1]).Scan(&id)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return table, id, err
+	}
+	if im.grown, err = otherContent(ctx, tx, table, im.source); err != nil {
+		return nil, 0, err
+	}
+	id, _, err = idem.InsertOnce(ctx, tx, idem.Insert{
 		Table:     pgx.Identifier{"gatepost", "imports"},
 		Columns:   []string{"sha256", "table_schema", "table_name", "key", "file", "bytes"},
 		Values:    []any{im.source.sum[:], table[0], table[1], im.source.opts.key.String(), im.source.path, im.source.size},
@@ -210,13 +236,24 @@ func (r *rowValues) Values() ([]any, error) {
 	return values, nil
 }
 
-// locate adds the line of the record that was being sent, when it was not sent
-// to the end.
+// copyPlace is where COPY says that it is: the row of the batch, and the column.
+var copyPlace = regexp.MustCompile(`COPY gatepost_copy, \D*(\d+)(?:, \S+ ([^:]+))?`)
+
+// locate adds the line of a record that the database refused, if that is known.
 func (r *rowValues) locate(path string, err error) error {
-	if r.next == 0 || r.next > len(r.rows) {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return fmt.Errorf("%s: line %d: %w", path, r.rows[r.next-1].line, err)
+	place := copyPlace.FindStringSubmatch(pgErr.Where)
+	if place == nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	row, _ := strconv.Atoi(place[1])
+	if row < 1 || row > len(r.rows) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return fmt.Errorf("%s: line %d, column %s: %w", path, r.rows[row-1].line, place[2], pgErr)
 }
 
 // saveRejects keeps bad records with their line and the reason. A second import

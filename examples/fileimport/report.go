@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/term"
@@ -15,10 +16,24 @@ import (
 type report struct {
 	out, notes io.Writer
 	json       bool
+	drawn      *bool // whether the progress line stands on the terminal
+}
+
+func newReport(out, notes io.Writer, asJSON bool) report {
+	return report{out: out, notes: notes, json: asJSON, drawn: new(bool)}
+}
+
+// clear takes the progress line away.
+func (r report) clear() {
+	if *r.drawn {
+		fmt.Fprint(r.notes, "\r\x1b[K")
+		*r.drawn = false
+	}
 }
 
 // note says something on the way.
 func (r report) note(format string, args ...any) {
+	r.clear()
 	fmt.Fprintf(r.notes, format+"\n", args...)
 }
 
@@ -29,12 +44,17 @@ func (r report) progress(s *source) func(tally) {
 		return func(tally) {}
 	}
 	return func(t tally) {
+		r.clear()
 		if t.Records == s.counts.Records {
-			fmt.Fprint(file, "\r\x1b[K")
 			return
 		}
-		fmt.Fprintf(file, "\r\x1b[K%s: %d of %d records committed (%d %%)",
-			s.path, t.Records, s.counts.Records, t.Records*100/s.counts.Records)
+		line := fmt.Sprintf("%d of %d records committed (%d %%) of %s",
+			t.Records, s.counts.Records, t.Records*100/s.counts.Records, s.path)
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && len(line) >= width && width > 0 {
+			line = strings.ToValidUTF8(line[:width-1], "") // one that wraps can't be redrawn
+		}
+		fmt.Fprint(file, line)
+		*r.drawn = true
 	}
 }
 
@@ -47,7 +67,8 @@ func (r report) result(s *source, table pgx.Identifier, t tally) error {
 			tally
 		}{s.path, table.Sanitize(), t})
 	}
-	fmt.Fprintf(r.out, "%s -> %s\n", s.path, table.Sanitize())
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s -> %s\n", s.path, table.Sanitize())
 	for _, line := range []struct {
 		what string
 		n    int64
@@ -62,10 +83,11 @@ func (r report) result(s *source, table pgx.Identifier, t tally) error {
 		if line.what == "changed, left alone" && line.n == 0 {
 			continue // it can't happen but with a natural key
 		}
-		fmt.Fprintf(r.out, "  %-20s %10d\n", line.what, line.n)
+		fmt.Fprintf(&b, "  %-20s %10d\n", line.what, line.n)
 	}
 	if t.Rejected > 0 {
-		fmt.Fprintln(r.out, "  the rejected records are in gatepost.import_rejects, with line and reason")
+		fmt.Fprintln(&b, "  the rejected records are in gatepost.import_rejects, with line and reason")
 	}
-	return nil
+	_, err := io.WriteString(r.out, b.String())
+	return err
 }

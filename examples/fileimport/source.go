@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -32,14 +33,25 @@ type source struct {
 	counts  csvfile.Counts // of the whole file
 }
 
-// openSource reads the file through. The errors name the file and the line.
-func openSource(path string, opts importOptions) (*source, error) {
-	file, err := os.Open(path)
+// openSource reads the file through. The errors name the file and the line. It is
+// looked at before it is opened: opening a FIFO waits for a writer.
+func openSource(ctx context.Context, path string, opts importOptions) (*source, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err // names the file and the reason
 	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: it has to be read twice", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
 	s := &source{path: path, opts: opts, file: file}
-	if err := s.scan(); err != nil {
+	if err := s.scan(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w while %s was read; nothing was imported", context.Cause(ctx), path)
+		}
 		_ = file.Close()
 		return nil, err
 	}
@@ -51,17 +63,14 @@ func (s *source) close() { _ = s.file.Close() }
 // empty says that there isn't even a header.
 func (s *source) empty() bool { return s.counts.Header == 0 }
 
-func (s *source) scan() error {
+func (s *source) scan(ctx context.Context) error {
 	info, err := s.file.Stat()
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file: it has to be read twice", s.path)
-	}
 	s.size, s.changed = info.Size(), info.ModTime()
 
-	p, err := s.newPass()
+	p, err := s.newPass(ctx)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -125,12 +134,12 @@ type pass struct {
 }
 
 // newPass reads the header; io.EOF means that the file has none.
-func (s *source) newPass() (*pass, error) {
+func (s *source) newPass(ctx context.Context) (*pass, error) {
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.path, err)
 	}
 	p := &pass{source: s, hash: sha256.New()}
-	reader, err := csvfile.NewReader(io.TeeReader(s.file, p.hash), &csvfile.Options{Delimiter: s.opts.delimiter})
+	reader, err := csvfile.NewReader(io.TeeReader(readUntil(ctx, s.file), p.hash), &csvfile.Options{Delimiter: s.opts.delimiter})
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -155,6 +164,20 @@ func (s *source) newPass() (*pass, error) {
 // columnName is what the only column of a file is called, if the file is CSV and
 // not prose, a program or markup.
 var columnName = regexp.MustCompile(`^\s*[\pL\pN_][\pL\pN_.%-]*( [\pL\pN_.%-]+){0,3}\s*$`)
+
+// readUntil fails reads when ctx has ended: a file can be long.
+func readUntil(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(p)
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // checkOneColumn refuses a header that is one column because it is split at
 // something else, or because the file isn't CSV at all: any text is CSV of one

@@ -15,6 +15,9 @@ import (
 // parseTable reads --table: NAME or SCHEMA.NAME, exactly as they are.
 func parseTable(text string) (pgx.Identifier, error) {
 	table := pgx.Identifier(strings.Split(text, "."))
+	if len(table) == 2 && (strings.HasPrefix(table[0], "pg_") || table[0] == "information_schema" || table[0] == "gatepost") {
+		return nil, fmt.Errorf("--table %q is in a schema that isn't for an application's tables", text)
+	}
 	for _, part := range table {
 		if len(table) > 2 || part == "" || len(part) > 63 || !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
 			return nil, fmt.Errorf("--table %q can't be used; use NAME or SCHEMA.NAME, each of 1 to 63 bytes", text)
@@ -96,20 +99,51 @@ func besideOtherKeys(ctx context.Context, db pgx.Tx, table pgx.Identifier, key k
 	return table, err
 }
 
+// otherContent says whether a file of the same name was imported into the table
+// with other content: by its line, each of its records is a new one.
+func otherContent(ctx context.Context, db pgx.Tx, table pgx.Identifier, s *source) (other bool, err error) {
+	if s.opts.key.kind != fileLine {
+		return false, nil
+	}
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM gatepost.imports WHERE table_schema = $1 AND table_name = $2
+		AND regexp_replace(file, '.*[/\\]', '') = $3)`, table[0], table[1], filepath.Base(s.path)).Scan(&other)
+	return other, err
+}
+
 // prepareTable creates the table when it is missing, and else checks that it has
-// the columns. That the key is unique is checked by CopyOnce.
+// the columns. That the key is unique is checked by CopyOnce. Two that create the
+// same table for different files go one after the other.
 func prepareTable(ctx context.Context, db pgx.Tx, table pgx.Identifier, s *source) error {
+	if _, err := db.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('fileimport ' || $1, 0))`, table.Sanitize()); err != nil {
+		return err
+	}
+	var kind string
+	err := db.QueryRow(ctx, `SELECT coalesce((SELECT relkind::text FROM pg_catalog.pg_class WHERE oid = to_regclass($1)), '')`,
+		table.Sanitize()).Scan(&kind)
+	if err != nil {
+		return err
+	}
+	if kind == "" {
+		if _, err := db.Exec(ctx, createTableSQL(table, s)); err != nil {
+			return fmt.Errorf("%s: create table %s: %w", s.path, table.Sanitize(), err)
+		}
+		return nil
+	}
+	if kind != "r" && kind != "p" {
+		return fmt.Errorf("%s is a view, a sequence or the like, not a table; use another --table", table.Sanitize())
+	}
+	return needColumns(ctx, db, table, s)
+}
+
+// needColumns refuses a table that lacks a column of the key or of the file.
+func needColumns(ctx context.Context, db pgx.Tx, table pgx.Identifier, s *source) error {
 	rows, err := db.Query(ctx, `SELECT attname::text FROM pg_catalog.pg_attribute
-		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, table.Sanitize())
+		WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped`, table.Sanitize())
 	if err != nil {
 		return err
 	}
 	has, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return err
-	}
-	if len(has) == 0 {
-		_, err := db.Exec(ctx, createTableSQL(table, s))
 		return err
 	}
 	for _, c := range s.opts.key.extra() {

@@ -76,7 +76,7 @@ WITH seen AS MATERIALIZED (
         ($6::text)::jsonb
     FROM (SELECT clock_timestamp() AS at) AS n
     WHERE NOT EXISTS (SELECT FROM seen)
-    ON CONFLICT (name, slot) DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING l.token, l.transitions, l.acquired_at
 ), granted AS (
     SELECT taken.token, taken.transitions, NULL::timestamptz AS made_at FROM taken
@@ -127,7 +127,9 @@ type LeaseAcquireRow struct {
 // not pass a fence. The clock is read after the lock and the expiry is tested
 // against that reading; the join is on the key only, because the UPDATE scans
 // an older snapshot than the version that was locked. The token is minted here
-// and nowhere else. Only the first INSERT of a name can wait, for another one,
+// and nowhere else. ON CONFLICT names no index: with (name, slot) alone, two first
+// INSERTs in the same microsecond can meet in leases_token_key, and that is an
+// error. Only the first INSERT of a name can wait, for another one,
 // and its values are computed before: waited_us tells how long ago that was, and
 // the caller hands a late grant back. Runs at READ COMMITTED.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {

@@ -93,11 +93,10 @@ func remedy(err *pgconn.PgError) string {
 		return "; create the database, or correct the database URL"
 	case "28P01", "28000": // invalid password, invalid authorization
 		return "; correct the role or the password in the database URL"
+	case "55P03": // lock_not_available
+		return "; another session has held a lock on it for too long, perhaps of a program that was stopped: end it, and start again"
 	case "25006": // read_only_sql_transaction
 		return "; this server is read-only: connect to the primary"
-	}
-	if err.Where != "" {
-		return fmt.Sprintf(" (%s)", oneLine(err.Where))
 	}
 	return ""
 }
@@ -111,6 +110,8 @@ func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, UsageError{err}
 	}
+	// What Go sends is UTF-8, whatever the database or the role defaults to.
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,172 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// staging is the temporary table of one call of CopyOnce.
+type staging struct {
+	Target
+	tx      pgx.Tx
+	oids    []uint32 // of the columns' types
+	hooked  bool     // something may change what an INSERT does with a row
+	ordinal string   // its column with the place in the input
+}
+
+// stagingTable is reached through pg_temp, so no table of the application's can
+// be meant instead.
+var stagingTable = pgx.Identifier{"pg_temp", "gatepost_copy"}
+
+func (s *staging) load(ctx context.Context, rows pgx.CopyFromSource) (counts Counts, err error) {
+	if err := s.create(ctx); err != nil {
+		return Counts{}, err
+	}
+	if counts.Rows, err = s.copyRows(ctx, rows); err != nil {
+		return Counts{}, err
+	}
+	distinct, err := s.distinct(ctx)
+	if err != nil {
+		return Counts{}, err
+	}
+	counts.Duplicate = counts.Rows - distinct
+	// After the INSERT it also sees what a concurrent loader put there; but a
+	// trigger's own changes must not count, so then before.
+	if s.hooked {
+		err = s.compare(ctx, &counts)
+	}
+	if err == nil {
+		counts.Inserted, err = s.insert(ctx)
+	}
+	if err == nil && s.hooked {
+		err = s.verify(ctx, distinct)
+	} else if err == nil {
+		err = s.compare(ctx, &counts)
+	}
+	if err != nil {
+		return Counts{}, err
+	}
+	counts.Existed = distinct - counts.Inserted - counts.Changed
+	// Dropped now, so that CopyOnce can be called again in this transaction.
+	_, err = s.tx.Exec(ctx, "DROP TABLE "+stagingTable.Sanitize())
+	return counts, err
+}
+
+// create makes the table with the target's column types and none of its
+// constraints.
+func (s *staging) create(ctx context.Context) error {
+	s.ordinal = "gatepost_ordinal"
+	for slices.Contains(s.Columns, s.ordinal) {
+		s.ordinal += "_"
+	}
+	_, err := s.tx.Exec(ctx, "CREATE TEMPORARY TABLE "+stagingTable.Sanitize()+" ON COMMIT DROP AS"+
+		" SELECT NULL::bigint AS "+quote(s.ordinal)+", "+columnList("", s.Columns)+
+		" FROM "+s.Table.Sanitize()+" WITH NO DATA")
+	return err
+}
+
+// copyRows streams the rows as text, in UTF-8 whatever the session's encoding
+// is: so the server reads the values with its types' own input functions, and
+// names the row and the column of one that it refuses.
+func (s *staging) copyRows(ctx context.Context, rows pgx.CopyFromSource) (int64, error) {
+	conn := s.tx.Conn()
+	text := newCopyText(conn.TypeMap(), s.oids, rows)
+	tag, err := conn.PgConn().CopyFrom(ctx, text, "COPY "+stagingTable.Sanitize()+
+		" ("+columnList("", append([]string{s.ordinal}, s.Columns...))+") FROM STDIN (FORMAT text, ENCODING 'UTF8')")
+	if text.err != nil { // the source's own, which COPY only passes on
+		err = text.err
+	}
+	return tag.RowsAffected(), err
+}
+
+// distinct counts the keys of the input. A NULL in one is refused: a unique
+// index lets any number of them in.
+func (s *staging) distinct(ctx context.Context) (n int64, err error) {
+	nulls := make([]string, len(s.Key))
+	for i, k := range s.Key {
+		nulls[i] = quote(k) + " IS NULL"
+	}
+	var first *int64
+	err = s.tx.QueryRow(ctx, "SELECT count(*), min(first) FILTER (WHERE "+strings.Join(nulls, " OR ")+")"+
+		" FROM (SELECT "+columnList("", s.Key)+", min("+quote(s.ordinal)+") AS first FROM "+stagingTable.Sanitize()+
+		" GROUP BY "+columnList("", s.Key)+") AS keys").Scan(&n, &first)
+	if err == nil && first != nil {
+		err = fmt.Errorf("%w: row %d has a NULL in %s", ErrInvalidKey, *first, columnList("", s.Key))
+	}
+	return n, err
+}
+
+// insert moves the new rows: fast first, and on a unique violation again in the
+// way that can't meet one. The nested transaction is a savepoint, so that the
+// violation costs only the INSERT.
+func (s *staging) insert(ctx context.Context) (int64, error) {
+	nested, err := s.tx.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	tag, err := nested.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key))
+	if err == nil {
+		return tag.RowsAffected(), nested.Commit(ctx)
+	}
+	if rollback := nested.Rollback(ctx); rollback != nil || sqlState(err) != stateUniqueViolation {
+		return 0, err
+	}
+	tag, err = s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key)+
+		" ON CONFLICT ("+columnList("", s.Key)+") DO NOTHING")
+	return tag.RowsAffected(), err
+}
+
+func (s *staging) insertSQL() string {
+	return "INSERT INTO " + s.Table.Sanitize() + " (" + columnList("", s.Columns) + ")" +
+		" SELECT " + columnList("s", s.Columns) + " FROM (" + s.firstSQL() + ") AS s" +
+		" WHERE NOT EXISTS (SELECT FROM " + s.Table.Sanitize() + " AS t WHERE " + s.sameKey() + ")"
+}
+
+// firstSQL is the first row of each key.
+func (s *staging) firstSQL() string {
+	return "SELECT DISTINCT ON (" + columnList("", s.Key) + ") " + quote(s.ordinal) + ", " + columnList("", s.Columns) +
+		" FROM " + stagingTable.Sanitize() + " ORDER BY " + columnList("", s.Key) + ", " + quote(s.ordinal)
+}
+
+// foundSQL is the first row of each key beside the row that the table has.
+func (s *staging) foundSQL() string {
+	return " FROM (" + s.firstSQL() + ") AS s JOIN " + s.Table.Sanitize() + " AS t ON " + s.sameKey()
+}
+
+func (s *staging) sameKey() string {
+	equal := make([]string, len(s.Key))
+	for i, k := range s.Key {
+		equal[i] = qualified("t", k) + " = " + qualified("s", k)
+	}
+	return strings.Join(equal, " AND ")
+}
+
+// compare counts rows that are there with other content: as text, because not
+// each type can be compared.
+func (s *staging) compare(ctx context.Context, counts *Counts) error {
+	if len(s.Compare) == 0 {
+		return nil
+	}
+	differs := make([]string, len(s.Compare))
+	for i, c := range s.Compare {
+		differs[i] = qualified("t", c) + "::text IS DISTINCT FROM " + qualified("s", c) + "::text"
+	}
+	return s.tx.QueryRow(ctx, "SELECT count(*), coalesce(min("+qualified("s", s.ordinal)+"), 0)"+s.foundSQL()+
+		" WHERE "+strings.Join(differs, " OR ")).Scan(&counts.Changed, &counts.FirstChanged)
+}
+
+// verify holds a table whose triggers, rules or policies have a say against the
+// promise: each key is there afterwards. A count can't tell.
+func (s *staging) verify(ctx context.Context, distinct int64) error {
+	var found int64
+	err := s.tx.QueryRow(ctx, "SELECT count(*)"+s.foundSQL()).Scan(&found)
+	if err == nil && found < distinct {
+		err = fmt.Errorf("%w: %d of %d keys; a trigger, a rule or a row-level policy of the table left them out",
+			ErrNotStored, distinct-found, distinct)
+	}
+	return err
+}
