@@ -185,7 +185,8 @@ func (l *Lease) lose(reason error) (before error) {
 	if reason != ErrReleased { //nolint:errorlint // identity: it is our own
 		l.cancelWork(reason)
 		if t := l.client.trace.loss; t != nil {
-			t.TraceLoss(context.Background(), TraceLossData{Name: l.seq.name, Token: l.seq.token, Reason: reason}) //nolint:forbidigo // a timer's
+			data := TraceLossData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since), Reason: reason}
+			t.TraceLoss(context.Background(), data) //nolint:forbidigo // a timer's
 		}
 		l.client.cfg.Logger.Error("lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
 	}

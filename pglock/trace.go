@@ -67,10 +67,12 @@ type LossTracer interface {
 	TraceLoss(ctx context.Context, data TraceLossData)
 }
 
-// TraceLossData says which lease, and why: ErrExpired or ErrSuperseded.
+// TraceLossData says which lease, how long it was held, and why it was lost:
+// ErrExpired or ErrSuperseded.
 type TraceLossData struct {
 	Name   string
 	Token  int64
+	Held   time.Duration
 	Reason error
 }
 

@@ -61,7 +61,7 @@ func (r *recorder) TraceRenewEnd(ctx context.Context, d pglock.TraceRenewEndData
 }
 
 func (r *recorder) TraceLoss(ctx context.Context, d pglock.TraceLossData) {
-	r.end(r.start(ctx, "loss"), "%t", errors.Is(d.Reason, pglock.ErrSuperseded))
+	r.end(r.start(ctx, "loss"), "held=%t %t", d.Held > 0, errors.Is(d.Reason, pglock.ErrSuperseded))
 }
 
 func (r *recorder) TraceReleaseStart(ctx context.Context, d pglock.TraceReleaseStartData) context.Context {
@@ -105,7 +105,7 @@ func TestTracer_IsToldOfEverything(t *testing.T) {
 	for _, event := range []string{
 		"acquire as me token=false held=true", "wait for other waited=true err=<nil>",
 		"acquire as me token=true held=false", "renew 1 renewed=1 err=<nil>", "fence 1 fenced=false",
-		"release held=true err=<nil>", "renew 1 renewed=0 err=<nil>", "loss true", "fence 1 fenced=true",
+		"release held=true err=<nil>", "renew 1 renewed=0 err=<nil>", "loss held=true true", "fence 1 fenced=true",
 	} {
 		if !r.has(event) {
 			t.Errorf("%q is missing in %q", event, r.events)
