@@ -24,7 +24,9 @@ import (
 //
 // Errors: *FencedError with the resource as its Name when a higher token was
 // accepted before; ErrFenceMisplaced outside a transaction; ErrInvalidName for a
-// resource that is no name; ErrInvalidConfig for a negative token.
+// resource that is no name; ErrInvalidConfig for a negative token. At REPEATABLE
+// READ and SERIALIZABLE a mark that moved after the snapshot, up to the same token
+// perhaps, is PostgreSQL's serialization failure, 40001: retry the transaction.
 func Advance(ctx context.Context, tx DBTX, resource string, token int64) error {
 	if err := validateName(resource); err != nil {
 		return fmt.Errorf("advance: %w", err)
@@ -70,12 +72,8 @@ func oneTransaction(ctx context.Context, q *lockdb.Queries) error {
 }
 
 func notAdvanced(resource string, token int64, err error) error {
-	switch sqlState(err) {
-	case stateSerialization: // the mark moved after the snapshot
-		return &FencedError{Name: resource, Token: token, Reason: ErrSuperseded}
-	case stateReadOnly:
+	if sqlState(err) == stateReadOnly {
 		return fmt.Errorf("advance %q: %w: the transaction is read-only: %w", resource, ErrFenceMisplaced, err)
-	default:
-		return fmt.Errorf("advance %q: %w", resource, translate(err))
 	}
+	return fmt.Errorf("advance %q: %w", resource, translate(err))
 }

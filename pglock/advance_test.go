@@ -99,6 +99,31 @@ func TestAdvance_EqualTokenWaitsForAHigherOneAndIsRefused(t *testing.T) {
 	wantErr(t, <-equal, pglock.ErrFenced)
 }
 
+// A mark that moved after the snapshot says nothing of whose token is higher.
+func TestAdvance_MovedMarkIsASerializationFailure(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, moved := range []int64{7, 9} { // to below the token, and to the same one
+		for _, level := range levels[1:] {
+			resource := pgtest.Name(t)
+			if err := advance(t, pool, resource, 5); err != nil {
+				t.Fatal(err)
+			}
+			writer := begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			if _, err := writer.Exec(t.Context(), `SELECT FROM gatepost.fences`); err != nil {
+				t.Fatal(err)
+			}
+			if err := advance(t, pool, resource, moved); err != nil {
+				t.Fatal(err)
+			}
+			err := pglock.Advance(t.Context(), writer, resource, 9)
+			if errors.Is(err, pglock.ErrFenced) || sqlState(err) != "40001" {
+				t.Errorf("%s, mark %d: error is %v, want 40001", level, moved, err)
+			}
+		}
+	}
+}
+
 // waitsForRow returns when a backend waits for the mark of the resource.
 func waitsForRow(t *testing.T, pool *pgxpool.Pool, resource string) {
 	t.Helper()
