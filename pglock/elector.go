@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ type Elector struct {
 // term is the time that this process leads.
 type term struct {
 	cancel    context.CancelCauseFunc
-	lease     *Lease
+	resigned  bool
 	candidate string
 }
 
@@ -68,20 +69,23 @@ func (c *Client) Elector(name string, opts *ElectorOptions) *Elector {
 // cancelled with the reason, Run waits for fn, and campaigns again: stopping fn
 // comes before another can lead, as far as a clock can promise that. It also
 // campaigns again, after a pause, when the database can't be reached. When ctx
-// ends it returns the context's error, after fn returned.
+// ends it returns the context's error, after fn returned, with fn's in it.
 //
 // Errors besides fn's and ctx's: ErrInvalidName, ErrInvalidConfig, ErrNotMigrated,
-// ErrClosed.
+// ErrClosed, and the reason of a loss that only the release found out.
 func (e *Elector) Run(ctx context.Context, fn func(context.Context, *Lease) error) error {
+	if e.opts.Poll < 0 || e.opts.Backoff < 0 {
+		return fmt.Errorf("%w: ElectorOptions has a negative Poll or Backoff", ErrInvalidConfig)
+	}
 	pause := e.opts.Backoff / 32
 	for {
-		led, lost, err := e.lead(ctx, fn)
+		how, err := e.lead(ctx, fn)
 		switch {
-		case led && !lost:
+		case how == done:
 			return err
 		case ctx.Err() != nil:
-			return ctx.Err()
-		case led:
+			return cutShort(ctx, how, err)
+		case how == lost:
 			pause = e.opts.Backoff / 32
 			continue
 		case final(err):
@@ -105,19 +109,34 @@ func final(err error) bool {
 	return false
 }
 
+// cutShort is the error of a ctx that ended, with what fn said to that.
+func cutShort(ctx context.Context, how ending, err error) error {
+	if how == neverLed || err == nil || errors.Is(err, ctx.Err()) {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), err)
+}
+
+// ending says how a campaign or its term ended.
+type ending int
+
+const (
+	neverLed ending = iota
+	done            // fn returned, by itself or because it was to resign
+	stopped         // ctx ended before fn returned
+	lost            // the lease was lost before fn returned
+)
+
 // lead is one campaign and one term.
-func (e *Elector) lead(ctx context.Context, fn func(context.Context, *Lease) error) (led, lost bool, err error) {
-	err = e.client.Do(ctx, e.name, &e.opts.Acquire, func(ctx context.Context, l *Lease) error {
-		led = true
-		ctx, cancel := context.WithCancelCause(ctx)
+func (e *Elector) lead(ctx context.Context, fn func(context.Context, *Lease) error) (how ending, err error) {
+	err = e.client.Do(ctx, e.name, &e.opts.Acquire, func(work context.Context, l *Lease) error {
+		work, cancel := context.WithCancelCause(work)
 		defer cancel(nil)
-		e.begin(&term{cancel: cancel, lease: l})
-		defer e.end(l)
-		err := fn(ctx, l)
-		lost = errors.Is(l.Err(), ErrLost) && !errors.Is(l.Err(), ErrReleased)
-		return err
+		e.begin(&term{cancel: cancel})
+		defer func() { how = e.end(ctx, l) }()
+		return fn(work, l)
 	})
-	return led, lost, err
+	return how, err
 }
 
 func (e *Elector) begin(t *term) {
@@ -126,14 +145,23 @@ func (e *Elector) begin(t *term) {
 	e.term = t
 }
 
-// end is after fn returned and before Do releases: a hand-over releases here.
-func (e *Elector) end(l *Lease) {
+// end is after fn returned and before Do releases: a hand-over releases here. A
+// loss is no reason to go on for who has resigned.
+func (e *Elector) end(ctx context.Context, l *Lease) ending {
 	e.mu.Lock()
 	t := e.term
 	e.term = nil
 	e.mu.Unlock()
 	if t.candidate != "" {
 		l.reserve(t.candidate)
+	}
+	switch reason := l.Err(); {
+	case ctx.Err() != nil:
+		return stopped
+	case reason != nil && !errors.Is(reason, ErrReleased) && !t.resigned:
+		return lost
+	default:
+		return done
 	}
 }
 
@@ -158,7 +186,8 @@ func (e *Elector) resign(candidate string) error {
 	if e.term == nil {
 		return ErrNoLeader
 	}
-	e.term.candidate = candidate
+	e.term.resigned = true
+	e.term.candidate = cmp.Or(candidate, e.term.candidate) // Resign doesn't take a hand-over back
 	e.term.cancel(ErrResigned)
 	return nil
 }
@@ -179,14 +208,15 @@ func (e *Elector) Leader(ctx context.Context) (*LeaseInfo, error) {
 // Observe sends the state of the election now and then each change of leader, a
 // state without one included (Held is false). A slow reader gets the newest state
 // and misses those between. The channel is closed when ctx ends or the client
-// closes. It looks once a Poll; a look that fails is logged and repeated.
+// closes, at once when Poll is negative. It looks once a Poll; a look that fails is
+// logged and repeated.
 func (e *Elector) Observe(ctx context.Context) <-chan LeaseInfo {
 	states := make(chan LeaseInfo, 1)
 	watch := func() {
 		defer close(states)
 		e.observe(ctx, states)
 	}
-	if !e.client.inBackground(watch) {
+	if e.opts.Poll < 0 || !e.client.inBackground(watch) {
 		close(states)
 	}
 	return states
