@@ -2,6 +2,8 @@ package pglock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
@@ -50,18 +52,7 @@ func (w *waiting) keep(ctx context.Context) {
 // work is one round: what is gone is deleted, what is new, or when it polls all,
 // is kept, and those whose name reads as free are woken.
 func (w *waiting) work(ctx context.Context, poll bool) {
-	w.mu.Lock()
-	fresh, gone := w.fresh, w.gone
-	w.fresh, w.gone = nil, nil
-	kept := fresh
-	if poll {
-		kept = kept[:0:0]
-		for _, q := range w.queues {
-			kept = append(kept, q)
-		}
-	}
-	w.mu.Unlock()
-
+	fresh, gone, kept := w.todo(poll)
 	var failed error
 	if w.registers() {
 		w.forget(ctx, gone)
@@ -80,6 +71,31 @@ func (w *waiting) work(ctx context.Context, poll bool) {
 		w.client.cfg.Logger.WarnContext(ctx, "poll for waiters is retried", "waiters", len(kept), "err", err)
 		w.signalAll() // each finds out for itself
 	}
+}
+
+// todo is what a round is about. What has gone before it was registered isn't: its
+// row would stay.
+func (w *waiting) todo(poll bool) (fresh, gone, kept []*queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fresh, gone = w.fresh, w.gone
+	w.fresh, w.gone = nil, nil
+	if poll { // by now, what was sent to them has come
+		for _, q := range w.past {
+			delete(w.byID, q.id)
+		}
+		w.past = nil
+	}
+	w.past = append(w.past, gone...)
+	if poll {
+		return fresh, gone, slices.Collect(maps.Values(w.queues))
+	}
+	for _, q := range fresh {
+		if len(q.tickets) > 0 {
+			kept = append(kept, q)
+		}
+	}
+	return fresh, gone, kept
 }
 
 // register writes rows, or keeps them alive for three polls more.
@@ -123,7 +139,9 @@ func (w *waiting) forget(ctx context.Context, gone []*queue) {
 	for _, q := range gone {
 		p.Waiters = append(p.Waiters, q.id)
 	}
-	w.delete(ctx, p)
+	if !w.delete(ctx, p) {
+		return // a wake could come back to the same rows
+	}
 	for _, q := range gone {
 		select {
 		case <-q.wake:
@@ -140,11 +158,12 @@ func (w *waiting) forgetAll(ctx context.Context) {
 	w.delete(ctx, lockdb.WaiterForgetParams{Client: w.id, AllOfIt: true})
 }
 
-func (w *waiting) delete(ctx context.Context, p lockdb.WaiterForgetParams) {
+func (w *waiting) delete(ctx context.Context, p lockdb.WaiterForgetParams) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err := w.client.onControl(ctx, shortTx{}, func(db *lockdb.Queries) error { return db.WaiterForget(ctx, p) })
 	if err != nil {
 		w.client.cfg.Logger.DebugContext(ctx, "waiters not deleted, they lapse", "err", err)
 	}
+	return err == nil
 }

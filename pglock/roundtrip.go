@@ -17,8 +17,8 @@ type shortTx struct {
 	conn *pgx.Conn
 	// durable runs TransactionSettings first: for what grants or extends.
 	durable bool
-	// wake is sent after COMMIT, as a transaction of its own whose failure changes
-	// nothing: for what frees a name.
+	// wake is sent after COMMIT, as a transaction of its own, READ COMMITTED too,
+	// whose failure changes nothing: for what frees a name.
 	wake *lockdb.WaiterWakeParams
 }
 
@@ -44,10 +44,11 @@ func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 		skip++
 	}
 	batch.Queue(sql, args...)
-	batch.Queue("COMMIT")
 	if s.wake != nil {
+		batch.Queue("COMMIT AND CHAIN")
 		batch.Queue(lockdb.WaiterWake, s.wake.Name, s.wake.Slot, s.wake.ReservedFor)
 	}
+	batch.Queue("COMMIT")
 
 	results := s.conn.SendBatch(ctx, batch)
 	rows := &shortTxRows{ctx: ctx, results: results}
@@ -100,9 +101,8 @@ func (r *shortTxRows) finish() {
 	if r.Rows != nil {
 		r.Rows.Close()
 	}
-	_, r.err = r.results.Exec() // COMMIT, or the error of what came before
-	_ = r.results.Close()
-	if r.err != nil {
+	_, r.err = r.results.Exec()                               // COMMIT, or the error of what came before
+	if err := r.results.Close(); err != nil || r.err != nil { // the wake's, perhaps
 		_ = r.results.Tx().Rollback(r.ctx) // pgx closes the connection when that fails
 	}
 }

@@ -31,19 +31,19 @@ func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions)
 }
 
 // wait tries once and then stands in the queue.
-func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
+func (c *Client) wait(ctx context.Context, cl claim) (lease *Lease, err error) {
 	start := time.Now()
-	lease, err := c.try(ctx, cl)
+	lease, err = c.try(ctx, cl)
 	held, busy := errors.AsType[*HeldError](err)
 	if !busy || cl.wait < 0 {
 		return lease, err
 	}
 	t := c.waiting.join(cl.name)
+	defer func() { c.waiting.leave(t, lease != nil) }() // also when a tracer panics
 	w := waiter{client: c, claim: cl, ticket: t, held: held, start: start}
 	ctx, end := c.trace.waitStart(ctx, held)
 	lease, err = w.untilGranted(ctx)
 	end(err)
-	c.waiting.leave(t, err == nil)
 	return lease, err
 }
 
@@ -67,7 +67,10 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 		}
 	}
 	probe, err := w.client.waiting.mustProbe(w.queue)
-	if err != nil {
+	switch {
+	case err != nil && w.client.isClosing():
+		return nil, ErrClosed
+	case err != nil:
 		return nil, fmt.Errorf("acquire %q: %w", w.name, err)
 	}
 	for {
@@ -82,14 +85,15 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 			return lease, nil
 		}
 		held, busy := errors.AsType[*HeldError](err)
-		switch {
-		case busy:
+		if busy {
 			w.held = held
-		case ctx.Err() != nil:
-			return nil, gaveUp(ctx, w.held)
-		default:
-			return nil, err
+			continue
 		}
+		signal(w.queue.wake) // it was not looked into: for the next one, wherever that waits
+		if ctx.Err() != nil {
+			return nil, gaveUp(ctx, w.held)
+		}
+		return nil, err
 	}
 }
 

@@ -17,10 +17,11 @@ type waiting struct {
 
 	mu      sync.Mutex
 	queues  map[string]*queue // by name
-	byID    map[int64]*queue
+	byID    map[int64]*queue  // those that were forgotten just now, too
 	lastID  int64
 	fresh   []*queue // not registered yet
-	gone    []*queue // registered, and nobody waits any more
+	gone    []*queue // nobody waits any more, or a wake came after that
+	past    []*queue // forgotten since the last poll
 	started bool
 	keepers sync.WaitGroup // only added to before over
 	over    bool
@@ -93,7 +94,6 @@ func (w *waiting) leave(t *ticket, granted bool) {
 		return
 	}
 	delete(w.queues, q.name)
-	delete(w.byID, q.id)
 	w.gone = append(w.gone, q)
 	signal(w.nudge)
 }
@@ -118,13 +118,19 @@ func signal(c chan struct{}) {
 	}
 }
 
-// signalID wakes a queue by the number in a notification. One that is gone had
-// its row when the notification was sent; the poll makes up for it.
+// signalID wakes a queue by the number in a notification. One that is gone still
+// had its row when that was sent, and is forgotten again, which passes it on.
 func (w *waiting) signalID(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if q := w.byID[id]; q != nil {
-		signal(q.wake)
+	q := w.byID[id]
+	if q == nil {
+		return
+	}
+	signal(q.wake)
+	if len(q.tickets) == 0 {
+		w.gone = append(w.gone, q)
+		signal(w.nudge)
 	}
 }
 

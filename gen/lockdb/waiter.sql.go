@@ -10,9 +10,15 @@ import (
 )
 
 const WaiterForget = `-- name: WaiterForget :exec
+WITH dead AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE SKIP LOCKED
+)
 DELETE FROM gatepost.waiters AS w
 WHERE (w.client = $1 AND ($2::boolean OR w.waiter = ANY ($3::bigint[])))
-    OR w.expires_at < clock_timestamp() - interval '1 minute'
+    OR (w.client, w.waiter) IN (SELECT dead.client, dead.waiter FROM dead)
 `
 
 type WaiterForgetParams struct {
@@ -22,7 +28,8 @@ type WaiterForgetParams struct {
 }
 
 // WaiterForget takes a client's rows away, some or all, and with them the rows of
-// clients that died.
+// clients that died, unless somebody has one of those locked: two clients that
+// forget at once could lock them in different orders.
 func (q *Queries) WaiterForget(ctx context.Context, arg WaiterForgetParams) error {
 	_, err := q.db.Exec(ctx, WaiterForget, arg.Client, arg.AllOfIt, arg.Waiters)
 	return err
@@ -118,6 +125,7 @@ WITH next AS MATERIALIZED (
         AND w.expires_at > clock_timestamp()
     ORDER BY w.holder <> coalesce($3::text, w.holder), w.since, w.client
     LIMIT 1
+    FOR NO KEY UPDATE
 ), moved AS (
     UPDATE gatepost.waiters AS w
     SET since = clock_timestamp()
@@ -138,9 +146,10 @@ type WaiterWakeParams struct {
 
 // WaiterWake notifies the waiter that has waited longest, or the one that the
 // lease is reserved for, and moves it behind the others, so that each client has
-// its turn. Nobody waits: nothing is sent and nothing is written. It is a
-// statement of its own after the release committed, because a NOTIFY serialises
-// commits.
+// its turn. One whose row is deleted at this moment is passed over for the next:
+// that needs READ COMMITTED. Nobody waits: nothing is sent and nothing is written.
+// It is a transaction of its own after the release committed, because a NOTIFY
+// serialises commits.
 func (q *Queries) WaiterWake(ctx context.Context, arg WaiterWakeParams) error {
 	_, err := q.db.Exec(ctx, WaiterWake, arg.Name, arg.Slot, arg.ReservedFor)
 	return err

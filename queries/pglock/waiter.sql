@@ -1,9 +1,16 @@
 -- WaiterForget takes a client's rows away, some or all, and with them the rows of
--- clients that died.
+-- clients that died, unless somebody has one of those locked: two clients that
+-- forget at once could lock them in different orders.
 -- name: WaiterForget :exec
+WITH dead AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE SKIP LOCKED
+)
 DELETE FROM gatepost.waiters AS w
 WHERE (w.client = @client AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[])))
-    OR w.expires_at < clock_timestamp() - interval '1 minute';
+    OR (w.client, w.waiter) IN (SELECT dead.client, dead.waiter FROM dead);
 
 -- WaiterFree says which of the names could be had now, as read without a lock.
 -- name: WaiterFree :many
@@ -39,9 +46,10 @@ ON CONFLICT (client, waiter) DO UPDATE SET expires_at = excluded.expires_at;
 
 -- WaiterWake notifies the waiter that has waited longest, or the one that the
 -- lease is reserved for, and moves it behind the others, so that each client has
--- its turn. Nobody waits: nothing is sent and nothing is written. It is a
--- statement of its own after the release committed, because a NOTIFY serialises
--- commits.
+-- its turn. One whose row is deleted at this moment is passed over for the next:
+-- that needs READ COMMITTED. Nobody waits: nothing is sent and nothing is written.
+-- It is a transaction of its own after the release committed, because a NOTIFY
+-- serialises commits.
 -- name: WaiterWake :exec
 WITH next AS MATERIALIZED (
     SELECT w.client, w.waiter
@@ -51,6 +59,7 @@ WITH next AS MATERIALIZED (
         AND w.expires_at > clock_timestamp()
     ORDER BY w.holder <> coalesce(sqlc.narg(reserved_for)::text, w.holder), w.since, w.client
     LIMIT 1
+    FOR NO KEY UPDATE
 ), moved AS (
     UPDATE gatepost.waiters AS w
     SET since = clock_timestamp()
