@@ -240,7 +240,9 @@ func TestAdvance_RefusesALowerToken(t *testing.T) {
 			}
 		}
 		wantErr(t, advance(t, begin(t, db, opts), resource, 7), pglock.ErrFenced)
-		wantErr(t, advance(t, old, resource, 7), pglock.ErrFenced) // in an old snapshot
+		if advance(t, old, resource, 7) == nil {
+			t.Errorf("%s: a lower token passed in an old snapshot", level)
+		}
 		wantErr(t, sqlfence.Advance(t.Context(), db, resource, 9), pglock.ErrFenceMisplaced)
 		readOnly := begin(t, db, &sql.TxOptions{ReadOnly: true})
 		wantErr(t, advance(t, readOnly, resource, 9), pglock.ErrFenceMisplaced)
