@@ -97,11 +97,13 @@ func TestAcquire_SurvivesTheLossOfItsListener(t *testing.T) {
 
 func TestAcquire_PollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
-	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, name, counter := pgtest.Pool(t), pgtest.Name(t), &counting{}
 	cfg := pglock.Config{TTL: time.Minute, PollInterval: 50 * time.Millisecond, DisableNotify: true}
-	first, second := client(t, pool, cfg), client(t, pool, cfg)
+	counted := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
+	first, second := client(t, pool, cfg), client(t, counted, cfg)
 	held := acquire(t, first, name, nil)
 	waiting := granted(t, second, name)
+	eventually(t, "the two tries before it sleeps", 10*time.Second, func() bool { return counter.tries.Load() >= 2 })
 	if n := value[int](t, pool, `SELECT count(*) FROM gatepost.waiters WHERE name = $1`, name); n != 0 {
 		t.Errorf("%d rows of a client that can't be woken", n)
 	}
