@@ -21,16 +21,12 @@ COMMENT ON TABLE gatepost.waiters IS 'Gatepost: which clients wait for which lea
 
 -- A leader that hands over keeps the name free for its candidate for a moment.
 ALTER TABLE gatepost.leases
-    ADD COLUMN reserved_for text,
-    ADD COLUMN reserved_until timestamptz,
-    ADD CONSTRAINT leases_reserved_for_length CHECK (octet_length(reserved_for) BETWEEN 1 AND 255),
-    ADD CONSTRAINT leases_reserved CHECK ((reserved_for IS NULL) = (reserved_until IS NULL));
+    ADD COLUMN reserved_for gatepost.lease_holder,
+    ADD COLUMN reserved_until timestamptz;
 
 -- +goose Down
 
 ALTER TABLE gatepost.leases
-    DROP CONSTRAINT leases_reserved,
-    DROP CONSTRAINT leases_reserved_for_length,
     DROP COLUMN reserved_until,
     DROP COLUMN reserved_for;
 
