@@ -84,7 +84,7 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 	}
 	nonce := newNonce() // before sending: it is how a lost answer is found again
 	sent := time.Now()
-	row, err := lockdb.New(shortTx{conn: conn.Conn(), durable: true}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
+	row, err := lockdb.New(shortTx{conn: conn.Conn()}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
 		Name: cl.name, Nonce: nonce, Holder: c.cfg.Holder, TtlUs: cl.ttl.Microseconds(), Data: cl.data,
 	})
 	switch {

@@ -186,7 +186,7 @@ func (h *heartbeat) renew(ctx context.Context, batch []*Lease) (outcomes []outco
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	outcomes = make([]outcome, len(batch))
-	err = h.client.onControl(ctx, shortTx{durable: true}, func(q *lockdb.Queries) error {
+	err = h.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) error {
 		sent := time.Now()
 		rows, err := q.LeaseRenew(ctx, p)
 		if err != nil {

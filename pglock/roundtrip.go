@@ -10,13 +10,11 @@ import (
 
 // shortTx runs one query of sqlc's in a transaction of its own at READ
 // COMMITTED, whatever the database's default is, in one round trip: BEGIN, the
-// settings, the query and COMMIT leave together. A result counts only after
+// query and COMMIT leave together. A result counts only after
 // COMMIT was answered, so Scan and Err report its error too. After a plain
 // error the connection is usable again.
 type shortTx struct {
 	conn *pgx.Conn
-	// durable runs TransactionSettings first: for what grants or extends.
-	durable bool
 	// wake is sent after COMMIT, as a transaction of its own, READ COMMITTED too,
 	// whose failure changes nothing: for what frees a name.
 	wake *lockdb.WaiterWakeParams
@@ -38,11 +36,6 @@ func (s shortTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	batch := &pgx.Batch{}
 	batch.BeginTx(readCommitted)
-	skip := 1
-	if s.durable {
-		batch.Queue(lockdb.TransactionSettings)
-		skip++
-	}
 	batch.Queue(sql, args...)
 	if s.wake != nil {
 		batch.Queue("COMMIT AND CHAIN")
@@ -52,11 +45,9 @@ func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 
 	results := s.conn.SendBatch(ctx, batch)
 	rows := &shortTxRows{ctx: ctx, results: results}
-	for range skip {
-		if _, err := results.Exec(); err != nil {
-			rows.finish()
-			return nil, rows.err
-		}
+	if _, err := results.Exec(); err != nil { // BEGIN
+		rows.finish()
+		return nil, rows.err
 	}
 	inner, err := results.Query()
 	rows.Rows = inner

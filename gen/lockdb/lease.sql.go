@@ -12,7 +12,12 @@ import (
 )
 
 const LeaseAcquire = `-- name: LeaseAcquire :one
-WITH seen AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        set_config('lock_timeout', '100', true) AS lock_timeout,
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), seen AS MATERIALIZED (
     SELECT
         l.token,
         coalesce(l.holder, l.reserved_for) AS holder,
@@ -74,7 +79,8 @@ WITH seen AS MATERIALIZED (
         n.at + $5::bigint * interval '1 microsecond',
         1,
         ($6::text)::jsonb
-    FROM (SELECT clock_timestamp() AS at) AS n
+    FROM settings
+    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
     WHERE NOT EXISTS (SELECT FROM seen)
     ON CONFLICT DO NOTHING
     RETURNING l.token, l.transitions, l.acquired_at
@@ -93,7 +99,7 @@ SELECT
     coalesce(s.acquired_at, 'epoch')::timestamptz AS held_since,
     coalesce(s.expires_at, 'epoch')::timestamptz AS held_until,
     coalesce(extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS held_for_us
-FROM (SELECT 1) AS one
+FROM settings
 LEFT JOIN granted AS g ON true
 LEFT JOIN seen AS s ON true
 `
@@ -131,7 +137,9 @@ type LeaseAcquireRow struct {
 // INSERTs in the same microsecond can meet in leases_token_key, and that is an
 // error. Only the first INSERT of a name can wait, for another one,
 // and its values are computed before: waited_us tells how long ago that was, and
-// the caller hands a late grant back. Runs at READ COMMITTED.
+// the caller hands a late grant back; the settings bound that wait, and make an
+// asynchronous commit a durable one, since a grant that was answered must survive
+// a crash; a stronger setting is left. Runs at READ COMMITTED.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
 	row := q.db.QueryRow(ctx, LeaseAcquire,
 		arg.Holder,
@@ -248,7 +256,11 @@ func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (boo
 }
 
 const LeaseRenew = `-- name: LeaseRenew :many
-WITH wanted AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), wanted AS MATERIALIZED (
     SELECT
         generate_subscripts($1::text[], 1) AS ord,
         unnest($1::text[]) AS name,
@@ -291,7 +303,8 @@ SELECT
     (r.ord IS NOT NULL)::boolean AS renewed,
     (s.ord IS NOT NULL)::boolean AS mine,
     coalesce(s.lapsed, false)::boolean AS lapsed
-FROM wanted AS w
+FROM settings
+CROSS JOIN wanted AS w
 LEFT JOIN seen AS s ON s.ord = w.ord
 LEFT JOIN renewed AS r ON r.ord = w.ord
 `
@@ -317,7 +330,8 @@ type LeaseRenewRow struct {
 // renewal whose reply was lost can be repeated. The rows are locked in key
 // order, and one that somebody else has locked is skipped: transient, not
 // "not yours". FOR NO KEY UPDATE passes a fence. The clock is read after the
-// lock. A row out is: renewed; or mine (the row still carries our token and
+// lock. An asynchronous commit is made a durable one, as for a grant. A row out
+// is: renewed; or mine (the row still carries our token and
 // nonce; it was skipped, or changed meanwhile, unless lapsed says that it
 // expired); or neither: another has it.
 func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) ([]LeaseRenewRow, error) {
