@@ -1,31 +1,33 @@
 -- +goose Up
 
+-- Limits on single columns are in domains: they are checked where a value is
+-- assigned, and not again by each heartbeat, which assigns none of these.
+CREATE DOMAIN gatepost.lease_name AS text COLLATE "C" CONSTRAINT length CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+CREATE DOMAIN gatepost.lease_slot AS integer CONSTRAINT range CHECK (VALUE >= 0);
+CREATE DOMAIN gatepost.lease_token AS bigint CONSTRAINT range CHECK (VALUE > 0);
+CREATE DOMAIN gatepost.lease_holder AS text CONSTRAINT length CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+CREATE DOMAIN gatepost.lease_data AS jsonb CONSTRAINT length CHECK (octet_length(VALUE::text) <= 65536);
+
 -- One row a name and slot. It outlives every holder: a release empties nonce
 -- and holder and keeps the token, so that the next one is higher.
 CREATE TABLE gatepost.leases (
-    name        text COLLATE "C" NOT NULL,
-    slot        integer          NOT NULL DEFAULT 0,
-    token       bigint           NOT NULL,
+    name        gatepost.lease_name  NOT NULL,
+    slot        gatepost.lease_slot  NOT NULL DEFAULT 0,
+    token       gatepost.lease_token NOT NULL,
     nonce       uuid,
-    holder      text,
-    acquired_at timestamptz      NOT NULL,
-    renewed_at  timestamptz      NOT NULL,
-    expires_at  timestamptz      NOT NULL,
-    transitions bigint           NOT NULL,
-    data        jsonb,
+    holder      gatepost.lease_holder,
+    acquired_at timestamptz          NOT NULL,
+    renewed_at  timestamptz          NOT NULL,
+    expires_at  timestamptz          NOT NULL,
+    transitions bigint               NOT NULL,
+    data        gatepost.lease_data,
     CONSTRAINT leases_pkey PRIMARY KEY (name, slot),
     -- Not needed for uniqueness. It makes the token a key column, so that a
     -- takeover (a new token) is a key update, which waits for FOR KEY SHARE,
     -- and a heartbeat is not one. Every fence depends on it: keep it plain.
     CONSTRAINT leases_token_key UNIQUE (name, slot, token),
-    CONSTRAINT leases_name_length CHECK (octet_length(name) BETWEEN 1 AND 255),
-    CONSTRAINT leases_slot_range CHECK (slot >= 0),
-    CONSTRAINT leases_token_range CHECK (token > 0),
-    CONSTRAINT leases_holder_length CHECK (octet_length(holder) BETWEEN 1 AND 255),
     CONSTRAINT leases_held CHECK ((nonce IS NULL) = (holder IS NULL)),
-    CONSTRAINT leases_transitions_range CHECK (transitions > 0),
-    CONSTRAINT leases_ttl_range CHECK (expires_at - renewed_at BETWEEN interval '0' AND interval '168 hours'),
-    CONSTRAINT leases_data_length CHECK (octet_length(data::text) <= 65536)
+    CONSTRAINT leases_ttl_range CHECK (expires_at - renewed_at BETWEEN interval '0' AND interval '168 hours')
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE gatepost.leases IS 'Gatepost: who holds which name, with which fencing token, until when';
@@ -36,3 +38,8 @@ COMMENT ON COLUMN gatepost.leases.transitions IS 'how often the name was acquire
 -- +goose Down
 
 DROP TABLE gatepost.leases;
+DROP DOMAIN gatepost.lease_data;
+DROP DOMAIN gatepost.lease_holder;
+DROP DOMAIN gatepost.lease_token;
+DROP DOMAIN gatepost.lease_slot;
+DROP DOMAIN gatepost.lease_name;

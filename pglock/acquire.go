@@ -64,8 +64,10 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts *AcquireOptio
 // try makes one attempt, and a second when the row reads as free but could not
 // be locked: a heartbeat, another acquisition or the garbage collection may
 // have had it for a moment. If it still can't, a fence holds it.
-func (c *Client) try(ctx context.Context, cl claim) (*Lease, error) {
-	lease, err := c.tryOnce(ctx, cl)
+func (c *Client) try(ctx context.Context, cl claim) (lease *Lease, err error) {
+	ctx, end := c.trace.acquireStart(ctx, TraceAcquireStartData{Name: cl.name, Holder: c.cfg.Holder, TTL: cl.ttl})
+	defer func() { end(lease, err) }()
+	lease, err = c.tryOnce(ctx, cl)
 	if held, ok := errors.AsType[*HeldError](err); ok && held.Fenced {
 		return c.tryOnce(ctx, cl)
 	}
@@ -82,7 +84,7 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 	}
 	nonce := newNonce() // before sending: it is how a lost answer is found again
 	sent := time.Now()
-	row, err := lockdb.New(shortTx{conn: conn.Conn(), durable: true}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
+	row, err := lockdb.New(shortTx{conn: conn.Conn()}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
 		Name: cl.name, Nonce: nonce, Holder: c.cfg.Holder, TtlUs: cl.ttl.Microseconds(), Data: cl.data,
 	})
 	switch {
@@ -141,7 +143,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 		l.lose(ErrReleased)
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) //nolint:forbidigo // the caller's may be over
 		defer cancel()
-		_ = c.releaseRow(ctx, c.onApp, seq)
+		_ = c.releaseRow(ctx, c.onApp, seq, "")
 		return nil, ErrClosed
 	}
 	c.beat.add(l)
@@ -154,7 +156,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 // isn't returned is given back until it can't be.
 func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent time.Time, cause error) (*Lease, error) {
 	var row lockdb.LeaseByNonceRow
-	err := c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+	err := c.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
 		row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
 		return err
 	})
@@ -169,7 +171,7 @@ func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent 
 // one: the clock was read before the wait, so part of the TTL is gone. The next
 // try finds the row and takes it by a clock that is read after its lock.
 func (c *Client) handBack(ctx context.Context, cl claim, seq Sequencer) error {
-	if err := c.releaseRow(ctx, c.onApp, seq); err != nil && !errors.Is(err, ErrLost) {
+	if err := c.releaseRow(ctx, c.onApp, seq, ""); err != nil && !errors.Is(err, ErrLost) {
 		c.abandon(ctx, seq, cl.ttl)
 	}
 	return &HeldError{Name: cl.name, Fenced: true}
@@ -184,7 +186,7 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 		for _, pause := range []time.Duration{0, time.Second, 4 * time.Second, max(0, ttl-5*time.Second)} {
 			last := c.sleep(ctx, pause) != nil
 			try, cancel := context.WithTimeout(ctx, cleanupTimeout)
-			err := c.releaseRow(try, c.onControl, seq)
+			err := c.releaseRow(try, c.onControl, seq, "")
 			cancel()
 			if err == nil || errors.Is(err, ErrExpired) || last {
 				return
@@ -195,13 +197,19 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 
 // releaseRow frees the row of one acquisition; the token is zero when it was
 // never learnt. The error matches ErrSuperseded when the row isn't ours (any
-// more) and ErrExpired when it was ours and had lapsed; it is free then.
-func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer) error {
+// more) and ErrExpired when it was ours and had lapsed; it is free then, or
+// reserved for the candidate if there is one.
+func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candidate string) error {
 	params := lockdb.LeaseReleaseParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce}
+	wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
+	if candidate != "" {
+		us := reserveFor.Microseconds()
+		params.ReservedFor, params.ReserveUs, wake.ReservedFor = &candidate, &us, &candidate
+	}
 	if seq.token != 0 {
 		params.Token = &seq.token
 	}
-	return on(ctx, false, func(q *lockdb.Queries) error {
+	return on(ctx, shortTx{wake: &wake}, func(q *lockdb.Queries) error {
 		live, err := q.LeaseRelease(ctx, params)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

@@ -136,9 +136,6 @@ func TestTryAcquire_BusyWritesNothingAndLocksNothing(t *testing.T) {
 	acquire(t, client(t, pool, pglock.Config{}), name, nil)
 
 	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if _, err := tx.Exec(t.Context(), lockdb.TransactionSettings); err != nil {
-		t.Fatal(err)
-	}
 	got, err := lockdb.New(tx).LeaseAcquire(t.Context(), lockdb.LeaseAcquireParams{
 		Name: name, Nonce: "00000000-0000-4000-8000-000000000000", Holder: "busy", TtlUs: 1e6,
 	})

@@ -22,6 +22,8 @@ type Client struct {
 	cfg     Config
 	control *control
 	beat    *heartbeat
+	waiting *waiting
+	trace   tracers
 
 	// closing is closed when Close is first called, closed when it is through.
 	closing, closed chan struct{}
@@ -63,7 +65,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		works:   map[*work]struct{}{},
 		leases:  map[*Lease]struct{}{},
 	}
-	c.beat = newHeartbeat(c)
+	c.beat, c.waiting = newHeartbeat(c), newWaiting(c)
+	c.trace = newTracers(cfg.Tracer)
 	return c, nil
 }
 
@@ -100,6 +103,7 @@ func (c *Client) shutdown(ctx context.Context) {
 	c.working.Wait()
 	c.releaseAll(ctx, func(*Lease) bool { return true })
 	c.beat.close()
+	c.waiting.close(ctx)
 	c.mu.Lock()
 	c.drained = true
 	c.mu.Unlock()
@@ -159,26 +163,27 @@ func (c *Client) enter(cancel context.CancelCauseFunc) (leave func(), err error)
 
 // inBackground runs fn in a goroutine that Close waits for. When Close has
 // released everything already, fn is not run.
-func (c *Client) inBackground(fn func()) {
+func (c *Client) inBackground(fn func()) (started bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.drained {
 		c.background.Go(fn)
 	}
+	return !c.drained
 }
 
 // onControl runs one query in a short transaction over the control pool, and
 // once more over a new connection when the old one turns out to be dead: all
 // that is sent there can be repeated. After Close it uses the application's pool.
-func (c *Client) onControl(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
-	again, err := c.onControlOnce(ctx, durable, fn)
+func (c *Client) onControl(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
+	again, err := c.onControlOnce(ctx, kind, fn)
 	if again && ctx.Err() == nil {
-		_, err = c.onControlOnce(ctx, durable, fn)
+		_, err = c.onControlOnce(ctx, kind, fn)
 	}
 	return err
 }
 
-func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) (again bool, err error) {
+func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) (again bool, err error) {
 	pool, err := c.control.get(ctx)
 	if errors.Is(err, ErrClosed) {
 		pool, err = c.pool, nil
@@ -186,7 +191,7 @@ func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockd
 	if err != nil {
 		return false, err
 	}
-	err = onPool(ctx, pool, durable, fn)
+	err = onPool(ctx, pool, kind, fn)
 	if err == nil || errors.Is(err, pgx.ErrNoRows) {
 		return false, err
 	}
@@ -198,24 +203,25 @@ func (c *Client) onControlOnce(ctx context.Context, durable bool, fn func(*lockd
 }
 
 // runner runs one query in a short transaction: onControl or onApp.
-type runner func(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error
+type runner func(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error
 
 // onApp runs one query in a short transaction over the application's pool, or
 // over the control pool while all of the application's connections are in use.
-func (c *Client) onApp(ctx context.Context, durable bool, fn func(*lockdb.Queries) error) error {
+func (c *Client) onApp(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
 	if stat := c.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return c.onControl(ctx, durable, fn)
+		return c.onControl(ctx, kind, fn)
 	}
-	return onPool(ctx, c.pool, durable, fn)
+	return onPool(ctx, c.pool, kind, fn)
 }
 
-func onPool(ctx context.Context, pool *pgxpool.Pool, durable bool, fn func(*lockdb.Queries) error) error {
+func onPool(ctx context.Context, pool *pgxpool.Pool, kind shortTx, fn func(*lockdb.Queries) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return &notSentError{err}
 	}
 	defer conn.Release()
-	return fn(lockdb.New(shortTx{conn: conn.Conn(), durable: durable}))
+	kind.conn = conn.Conn()
+	return fn(lockdb.New(kind))
 }
 
 // notSentError marks an error before anything was sent: the outcome is known.

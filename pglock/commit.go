@@ -23,7 +23,7 @@ func (c *Client) resolveCommit(ctx context.Context, from origin, cause error) er
 	defer cancel()
 	for {
 		var row lockdb.TransactionStatusRow
-		err := c.onControl(ctx, false, func(q *lockdb.Queries) (err error) {
+		err := c.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
 			row, err = q.TransactionStatus(ctx, from.xid)
 			return err
 		})

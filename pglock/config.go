@@ -42,9 +42,13 @@ type Config struct {
 	// in the middle of one, the statement that runs then and the idle time after it
 	// may take FenceTimeout each. Whole milliseconds. Defaults to 30 s.
 	FenceTimeout time.Duration
-	// PollInterval is the longest that Acquire sleeps between two tries. Defaults
-	// to 1 s.
+	// PollInterval is how long a waiter can go without noticing a free lease when a
+	// notification was lost or can't come. Defaults to 1 s.
 	PollInterval time.Duration
+	// DisableNotify makes waiters poll only, and saves the client's LISTEN
+	// connection: for a pooler in transaction mode, through which notifications
+	// don't come. Set Control to a direct pool instead where there is one.
+	DisableNotify bool
 	// Control is the pool for heartbeats and for finding out what became of lost
 	// answers. Defaults to a private one of at most two connections, made from the
 	// settings of the pool given to New, so that an exhausted pool doesn't cost a
@@ -54,6 +58,9 @@ type Config struct {
 	// Logger gets losses (error), trouble that is being retried (warn) and grants
 	// (debug). Defaults to none.
 	Logger *slog.Logger
+	// Tracer is told of acquisitions, and of more if it implements more. Defaults
+	// to none.
+	Tracer Tracer
 }
 
 // NoWait, as AcquireOptions.Wait, makes Do return at once when the lease is held.

@@ -52,6 +52,10 @@
 //	                         └ its fenced transactions are refused;
 //	                           one that began before holds the takeover off
 //
+// A waiter registers in gatepost.waiters and is notified by the release, one
+// waiter at a time. A leader that hands over reserves the free name for its
+// candidate for 5 s; everybody else is told that it is held.
+//
 // A holder trusts its lease until the moment it SENT the last successful request,
 // plus TTL, minus SafetyMargin, on its own monotonic clock: always before the
 // database lets another in. Between that moment and the expiry nobody works. That

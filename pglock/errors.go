@@ -142,10 +142,14 @@ func translate(err error) error {
 	}
 }
 
-// sqlState is the SQLSTATE of the error that the server sent, or empty.
+// sqlState is the SQLSTATE of the error that the server sent, or empty. Drivers of
+// database/sql have the method too.
 func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
 	}
 	return ""
 }

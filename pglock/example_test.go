@@ -149,3 +149,114 @@ func ExampleFence() {
 	fmt.Println(err)
 	// Output: <nil>
 }
+
+// One of several processes leads; when it is gone, another does.
+func ExampleElector_Run() {
+	ctx := context.Background()
+	pool := pgtest.ExamplePool()
+	defer pool.Close()
+
+	client, err := pglock.New(pool, pglock.Config{Holder: "web-1"})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+
+	elector := client.Elector("scheduler", nil)
+	err = elector.Run(ctx, func(ctx context.Context, lease *pglock.Lease) error {
+		leader, err := elector.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println(leader.Holder, "leads")
+		return nil // resigns; a real one works until ctx ends
+	})
+	fmt.Println(err)
+	_, err = elector.Leader(ctx)
+	fmt.Println("now nobody:", errors.Is(err, pglock.ErrNoLeader))
+	// Output:
+	// web-1 leads
+	// <nil>
+	// now nobody: true
+}
+
+// A resource in another database than the lease takes a token only if none above
+// it has come.
+func ExampleAdvance() {
+	ctx := context.Background()
+	pool := pgtest.ExamplePool() // the resource's database
+	defer pool.Close()
+
+	if _, err := pool.Exec(ctx, "DELETE FROM gatepost.fences WHERE resource = 'warehouse/north'"); err != nil {
+		panic(err)
+	}
+
+	for _, token := range []int64{7, 8, 7} {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			return pglock.Advance(ctx, tx, "warehouse/north", token) // and the write
+		})
+		fmt.Println(token, errors.Is(err, pglock.ErrFenced))
+	}
+	// Output:
+	// 7 false
+	// 8 false
+	// 7 true
+}
+
+// A transaction under several leases is refused when one of them is lost.
+func ExampleClient_InTxAll() {
+	ctx := context.Background()
+	pool := pgtest.ExamplePool()
+	defer pool.Close()
+
+	client, err := pglock.New(pool, pglock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+	from, err := client.TryAcquire(ctx, "account/from", nil)
+	if err != nil {
+		panic(err)
+	}
+	to, err := client.TryAcquire(ctx, "account/to", nil)
+	if err != nil {
+		panic(err)
+	}
+
+	both := []pglock.Sequencer{from.Sequencer(), to.Sequencer()}
+	fmt.Println(client.InTxAll(ctx, both, func(tx pgx.Tx) error { return nil }))
+	if err := to.Release(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(errors.Is(client.InTxAll(ctx, both, func(tx pgx.Tx) error { return nil }), pglock.ErrFenced))
+	// Output:
+	// <nil>
+	// true
+}
+
+// Who holds what, for people and for programs that only look.
+func ExampleClient_List() {
+	ctx := context.Background()
+	pool := pgtest.ExamplePool()
+	defer pool.Close()
+
+	client, err := pglock.New(pool, pglock.Config{Holder: "web-1"})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+	lease, err := client.TryAcquire(ctx, "shard/3", &pglock.AcquireOptions{Data: []byte(`{"rows": 12}`)})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Release(ctx)
+
+	leases, err := client.List(ctx, &pglock.ListOptions{Prefix: "shard/"})
+	if err != nil {
+		panic(err)
+	}
+	for _, l := range leases {
+		fmt.Println(l.Name, l.Holder, string(l.Data))
+	}
+	// Output: shard/3 web-1 {"rows": 12}
+}

@@ -57,7 +57,22 @@ func Fence(ctx context.Context, tx DBTX, seq Sequencer) error {
 		}
 	}
 	if !row.Live {
-		return &FencedError{Name: seq.name, Token: seq.token, Current: seq.token, Reason: ErrExpired}
+		return refusal(ctx, q, seq, errNotLive)
+	}
+	return nil
+}
+
+// FenceAll is Fence for several leases, locked in the order of their names,
+// whatever order they are given in. The first refusal ends it.
+func FenceAll(ctx context.Context, tx DBTX, seqs ...Sequencer) error {
+	seqs, err := inLockOrder(seqs)
+	if err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		if err := Fence(ctx, tx, seq); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -93,9 +108,15 @@ func sameTransaction(ctx context.Context, q *lockdb.Queries, xid string) error {
 	return nil
 }
 
-// refusal names why a fence did not pass.
+// errNotLive marks a fence that found its token, on a lease that has expired.
+var errNotLive = errors.New("pglock: not live")
+
+// refusal names why a fence did not pass; no error means that the lease had
+// expired.
 func refusal(ctx context.Context, q *lockdb.Queries, seq Sequencer, err error) error {
 	switch {
+	case err == nil || errors.Is(err, errNotLive):
+		return &FencedError{Name: seq.name, Token: seq.token, Current: seq.token, Reason: ErrExpired}
 	case errors.Is(err, pgx.ErrNoRows):
 		return superseded(ctx, q, seq)
 	case sqlState(err) == stateSerialization: // the row's key changed after the snapshot

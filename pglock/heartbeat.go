@@ -170,7 +170,9 @@ func (h *heartbeat) reschedule(batch []*Lease, outcomes []outcome, sent time.Tim
 // renew sends one renewal for all leases given and tells each what became of
 // it. On an error nothing is known, and it can be repeated: a renewal compares
 // nothing that it changes. It takes tryTimeout at most.
-func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error) {
+func (h *heartbeat) renew(ctx context.Context, batch []*Lease) (outcomes []outcome, err error) {
+	ctx, end := h.client.trace.renewStart(ctx, len(batch))
+	defer func() { end(outcomes, err) }()
 	bound := maxRenewTry
 	var p lockdb.LeaseRenewParams
 	for _, l := range batch {
@@ -183,8 +185,8 @@ func (h *heartbeat) renew(ctx context.Context, batch []*Lease) ([]outcome, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	outcomes := make([]outcome, len(batch))
-	err := h.client.onControl(ctx, true, func(q *lockdb.Queries) error {
+	outcomes = make([]outcome, len(batch))
+	err = h.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) error {
 		sent := time.Now()
 		rows, err := q.LeaseRenew(ctx, p)
 		if err != nil {

@@ -18,17 +18,20 @@ type Lease struct {
 	seq    Sequencer
 	owned  bool // by a call of Do, which releases it
 	timing
-	done chan struct{}
+	since time.Time // when it was asked for
+	done  chan struct{}
 
 	mu       sync.Mutex
 	err      error     // why it is over; nil while held
 	deadline time.Time // trusted until, by the local monotonic clock
 	timer    *time.Timer
 	onLoss   context.CancelCauseFunc
+	// candidate is for whom the name is kept free after the release, if anybody.
+	candidate string
 }
 
 func newLease(c *Client, cl claim, seq Sequencer, sent time.Time) *Lease {
-	l := &Lease{client: c, seq: seq, owned: cl.owned, timing: cl.timing, done: make(chan struct{})}
+	l := &Lease{client: c, seq: seq, owned: cl.owned, timing: cl.timing, since: sent, done: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline = sent.Add(l.ttl - l.margin)
@@ -106,13 +109,18 @@ func (l *Lease) Renew(ctx context.Context) error {
 // is freed in the database if it is still ours there, and the reason of the loss
 // is returned. Any other error means that the name may stay taken until it
 // expires; releasing goes on in the background. One round trip.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) (err error) {
 	lost := l.lose(ErrReleased)
+	l.mu.Lock()
+	candidate := l.candidate
+	l.mu.Unlock()
 	if errors.Is(lost, ErrReleased) {
 		return lost
 	}
 	defer l.cancelWork(ErrReleased) // not before: ctx may be the work's own
-	err := l.client.releaseRow(ctx, l.client.onApp, l.seq)
+	ctx, end := l.client.trace.releaseStart(ctx, TraceReleaseStartData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since)})
+	defer func() { end(err) }()
+	err = l.client.releaseRow(ctx, l.client.onApp, l.seq, candidate)
 	switch {
 	case lost != nil:
 		return lost
@@ -126,6 +134,13 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.client.abandon(ctx, l.seq, l.ttl)
 		return fmt.Errorf("release %q: %w", l.seq.name, err)
 	}
+}
+
+// reserve makes the release one for the benefit of a candidate.
+func (l *Lease) reserve(candidate string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.candidate = candidate
 }
 
 // extend counts a renewal that was sent at that moment.
@@ -169,6 +184,10 @@ func (l *Lease) lose(reason error) (before error) {
 	l.client.forget(l)
 	if reason != ErrReleased { //nolint:errorlint // identity: it is our own
 		l.cancelWork(reason)
+		if t := l.client.trace.loss; t != nil {
+			data := TraceLossData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since), Reason: reason}
+			t.TraceLoss(context.Background(), data) //nolint:forbidigo // a timer's
+		}
 		l.client.cfg.Logger.Error("lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
 	}
 	return nil

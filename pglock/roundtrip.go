@@ -2,7 +2,6 @@ package pglock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
@@ -11,44 +10,44 @@ import (
 
 // shortTx runs one query of sqlc's in a transaction of its own at READ
 // COMMITTED, whatever the database's default is, in one round trip: BEGIN, the
-// settings, the query and COMMIT leave together. A result counts only after
+// query and COMMIT leave together. A result counts only after
 // COMMIT was answered, so Scan and Err report its error too. After a plain
 // error the connection is usable again.
 type shortTx struct {
 	conn *pgx.Conn
-	// durable runs TransactionSettings first: for what grants or extends.
-	durable bool
+	// wake is sent after COMMIT, as a transaction of its own, READ COMMITTED too,
+	// whose failure changes nothing: for what frees a name.
+	wake *lockdb.WaiterWakeParams
 }
 
 var _ lockdb.DBTX = shortTx{}
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
-// errBadUse can't reach a user: the queries run by shortTx return rows.
-var errBadUse = errors.New("pglock: a short transaction runs one query that returns rows")
-
-func (s shortTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
-	return pgconn.CommandTag{}, errBadUse
+func (s shortTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	rows, err := s.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
 }
 
 func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	batch := &pgx.Batch{}
 	batch.BeginTx(readCommitted)
-	skip := 1
-	if s.durable {
-		batch.Queue(lockdb.TransactionSettings)
-		skip++
-	}
 	batch.Queue(sql, args...)
+	if s.wake != nil {
+		batch.Queue("COMMIT AND CHAIN")
+		batch.Queue(lockdb.WaiterWake, s.wake.Name, s.wake.Slot, s.wake.ReservedFor)
+	}
 	batch.Queue("COMMIT")
 
 	results := s.conn.SendBatch(ctx, batch)
 	rows := &shortTxRows{ctx: ctx, results: results}
-	for range skip {
-		if _, err := results.Exec(); err != nil {
-			rows.finish()
-			return nil, rows.err
-		}
+	if _, err := results.Exec(); err != nil { // BEGIN
+		rows.finish()
+		return nil, rows.err
 	}
 	inner, err := results.Query()
 	rows.Rows = inner
@@ -93,8 +92,8 @@ func (r *shortTxRows) finish() {
 	if r.Rows != nil {
 		r.Rows.Close()
 	}
-	r.err = r.results.Close()
-	if r.err != nil {
+	_, r.err = r.results.Exec()                               // COMMIT, or the error of what came before
+	if err := r.results.Close(); err != nil || r.err != nil { // the wake's, perhaps
 		_ = r.results.Tx().Rollback(r.ctx) // pgx closes the connection when that fails
 	}
 }

@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -49,6 +50,11 @@ func (s Sequencer) String() string {
 
 // IsZero says whether s is the zero value.
 func (s Sequencer) IsZero() bool { return s == Sequencer{} }
+
+// compare orders by name and slot, as the database's key does.
+func (s Sequencer) compare(other Sequencer) int {
+	return cmp.Or(strings.Compare(s.name, other.name), cmp.Compare(s.slot, other.slot))
+}
 
 // ParseSequencer reads the text form. The error matches ErrInvalidSequencer and
 // doesn't repeat the text, which may hold a nonce.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -13,11 +14,14 @@ import (
 const fencedPoll = 20 * time.Millisecond
 
 // Acquire is TryAcquire, repeated until the lease is granted, opts.Wait is over
-// or ctx ends. It
-// holds no connection while it sleeps, which is until the known expiry and at
-// most PollInterval, with jitter. A ctx that ends while another holds the lease
-// gives an error that matches both ErrHeld and ctx.Err(), with the *HeldError
-// inside. Trouble with the database ends it too: it is not waited out.
+// or ctx ends. Waiters of one client for one name are served in their order, and
+// only the first of them talks to the database. It is woken by the release, by
+// the known expiry, and by a poll every PollInterval at the latest; it holds no
+// connection while it sleeps.
+//
+// A ctx that ends while another holds the lease gives an error that matches both
+// ErrHeld and ctx.Err(), with the *HeldError inside. Trouble with the database
+// ends it too: it is not waited out.
 func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions) (*Lease, error) {
 	cl, err := c.claim(name, opts)
 	if err != nil {
@@ -26,48 +30,110 @@ func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions)
 	return c.wait(ctx, cl)
 }
 
-func (c *Client) wait(ctx context.Context, cl claim) (*Lease, error) {
-	var held *HeldError
+// wait tries once and then stands in the queue.
+func (c *Client) wait(ctx context.Context, cl claim) (lease *Lease, err error) {
 	start := time.Now()
+	lease, err = c.try(ctx, cl)
+	held, busy := errors.AsType[*HeldError](err)
+	if !busy || cl.wait < 0 {
+		return lease, err
+	}
+	t := c.waiting.join(cl.name)
+	defer func() { c.waiting.leave(t, lease != nil) }() // also when a tracer panics
+	w := waiter{client: c, claim: cl, ticket: t, held: held, start: start}
+	ctx, end := c.trace.waitStart(ctx, held)
+	lease, err = w.untilGranted(ctx)
+	end(err)
+	return lease, err
+}
+
+// waiter is one call of Acquire that stands in a queue.
+type waiter struct {
+	client *Client
+	claim
+	*ticket
+	held  *HeldError // as last seen
+	start time.Time
+}
+
+// untilGranted stands in the queue, and at its head tries whenever the lease may
+// be free. The head of a new queue first waits for its row and then tries AGAIN
+// before it sleeps: a release that came between the first try and the row
+// notified nobody.
+func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
+	for _, before := range []<-chan struct{}{w.turn, w.queue.registered} {
+		if err := w.until(ctx, before, math.MaxInt64); err != nil {
+			return nil, err
+		}
+	}
+	probe, err := w.client.waiting.mustProbe(w.queue)
+	switch {
+	case err != nil && w.client.isClosing():
+		return nil, ErrClosed
+	case err != nil:
+		return nil, fmt.Errorf("acquire %q: %w", w.name, err)
+	}
 	for {
-		lease, err := c.try(ctx, cl)
+		if !probe {
+			if err := w.until(ctx, w.queue.wake, w.untilNextTry()); err != nil {
+				return nil, err
+			}
+		}
+		probe = false
+		lease, err := w.client.try(ctx, w.claim)
 		if err == nil {
 			return lease, nil
 		}
-		now, busy := errors.AsType[*HeldError](err)
-		switch {
-		case busy:
-			held = now
-		case ctx.Err() != nil && held != nil:
-			return nil, gaveUp(ctx, held)
-		default:
-			return nil, err
+		held, busy := errors.AsType[*HeldError](err)
+		if busy {
+			w.held = held
+			continue
 		}
-		pause := c.untilNextTry(held)
-		if cl.wait != 0 {
-			left := cl.wait - time.Since(start)
-			if left <= 0 {
-				return nil, held
-			}
-			pause = min(pause, left)
-		}
-		if err := c.sleep(ctx, pause); err != nil {
-			return nil, err
-		}
+		signal(w.queue.wake) // it was not looked into: for the next one, wherever that waits
 		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, held)
+			return nil, gaveUp(ctx, w.held)
 		}
+		return nil, err
 	}
 }
 
-// untilNextTry spreads the waiters of one lease out, so that they don't come
-// back together.
-func (c *Client) untilNextTry(held *HeldError) time.Duration {
-	if held.Fenced {
+// until waits for an event, or for d, at most as long as the claim waits.
+func (w *waiter) until(ctx context.Context, event <-chan struct{}, d time.Duration) error {
+	left := w.left()
+	if left <= 0 {
+		return w.held
+	}
+	timer := time.NewTimer(min(d, left))
+	defer timer.Stop()
+	select {
+	case <-event:
+	case <-timer.C:
+		if d >= left {
+			return w.held
+		}
+	case <-ctx.Done():
+		return gaveUp(ctx, w.held)
+	case <-w.client.closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+// left is how long the claim still waits for another holder.
+func (w *waiter) left() time.Duration {
+	if w.wait == 0 {
+		return math.MaxInt64
+	}
+	return w.wait - time.Since(w.start)
+}
+
+// untilNextTry is the known expiry, with the clients that wait for it spread out
+// so that they don't come back together.
+func (w *waiter) untilNextTry() time.Duration {
+	if w.held.Fenced {
 		return jitter(fencedPoll)
 	}
-	expiry := held.RetryAfter + rand.N(fencedPoll)
-	return min(jitter(c.cfg.PollInterval), expiry)
+	return w.held.RetryAfter + rand.N(fencedPoll)
 }
 
 // sleep ends early, without an error, when ctx does.

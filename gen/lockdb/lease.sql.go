@@ -12,56 +12,75 @@ import (
 )
 
 const LeaseAcquire = `-- name: LeaseAcquire :one
-WITH seen AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        set_config('lock_timeout', '100', true) AS lock_timeout,
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), seen AS MATERIALIZED (
     SELECT
         l.token,
-        l.holder,
+        coalesce(l.holder, l.reserved_for) AS holder,
         l.acquired_at,
-        l.expires_at,
-        l.nonce IS NOT NULL AND l.expires_at > clock_timestamp() AS held
+        coalesce(l.reserved_until, l.expires_at) AS expires_at,
+        (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+            OR (l.reserved_until > clock_timestamp() AND l.reserved_for <> $1::text) AS held
     FROM gatepost.leases AS l
-    WHERE l.name = $1
-        AND l.slot = $2
+    WHERE l.name = $2
+        AND l.slot = $3
 ), locked AS MATERIALIZED (
-    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at
+    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at, l.reserved_for, l.reserved_until
     FROM gatepost.leases AS l
-    WHERE l.name = $1
-        AND l.slot = $2
+    WHERE l.name = $2
+        AND l.slot = $3
         AND (l.nonce IS NULL OR l.expires_at <= clock_timestamp())
+        AND (l.reserved_for IS NULL OR l.reserved_for = $1::text OR l.reserved_until <= clock_timestamp())
     FOR UPDATE SKIP LOCKED
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.token, locked.nonce, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.token,
+        locked.nonce,
+        locked.expires_at,
+        locked.reserved_for,
+        locked.reserved_until,
+        clock_timestamp() AS at
     FROM locked
 ), taken AS (
     UPDATE gatepost.leases AS l
     SET
         token = greatest(clocked.token + 1, (extract(epoch FROM clocked.at) * 1000000)::bigint),
-        nonce = ($3::text)::uuid,
-        holder = $4::text,
+        nonce = ($4::text)::uuid,
+        holder = $1::text,
         acquired_at = clocked.at,
         renewed_at = clocked.at,
         expires_at = clocked.at + $5::bigint * interval '1 microsecond',
         transitions = l.transitions + 1,
-        data = ($6::text)::jsonb
+        data = ($6::text)::jsonb,
+        reserved_for = NULL,
+        reserved_until = NULL
     FROM clocked
     WHERE l.name = clocked.name
         AND l.slot = clocked.slot
         AND (clocked.nonce IS NULL OR clocked.expires_at <= clocked.at)
+        AND (clocked.reserved_for IS NULL OR clocked.reserved_for = $1::text OR clocked.reserved_until <= clocked.at)
     RETURNING l.token, l.transitions
 ), made AS (
     INSERT INTO gatepost.leases AS l (name, slot, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data)
     SELECT
-        $1,
         $2,
+        $3,
         (extract(epoch FROM n.at) * 1000000)::bigint,
-        ($3::text)::uuid,
-        $4::text,
+        ($4::text)::uuid,
+        $1::text,
         n.at,
         n.at,
         n.at + $5::bigint * interval '1 microsecond',
         1,
         ($6::text)::jsonb
-    FROM (SELECT clock_timestamp() AS at) AS n
+    FROM settings
+    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
     WHERE NOT EXISTS (SELECT FROM seen)
     ON CONFLICT DO NOTHING
     RETURNING l.token, l.transitions, l.acquired_at
@@ -80,16 +99,16 @@ SELECT
     coalesce(s.acquired_at, 'epoch')::timestamptz AS held_since,
     coalesce(s.expires_at, 'epoch')::timestamptz AS held_until,
     coalesce(extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS held_for_us
-FROM (SELECT 1) AS one
+FROM settings
 LEFT JOIN granted AS g ON true
 LEFT JOIN seen AS s ON true
 `
 
 type LeaseAcquireParams struct {
+	Holder string
 	Name   string
 	Slot   int32
 	Nonce  string
-	Holder string
 	TtlUs  int64
 	Data   *string
 }
@@ -106,8 +125,8 @@ type LeaseAcquireRow struct {
 	HeldForUs   int64
 }
 
-// LeaseAcquire takes a name that is free or expired, in one statement, and
-// always returns one row: token 0 means not granted, and then held and the
+// LeaseAcquire takes a name that is free, and not reserved for another holder, or
+// expired, in one statement, and always returns one row: token 0 means not granted, and then held and the
 // holder columns say who has it, as read without a lock. A busy try locks
 // nothing and writes nothing. SKIP LOCKED: an acquire that waited could be
 // granted after its caller gave up. FOR UPDATE, not FOR NO KEY UPDATE: it must
@@ -118,13 +137,15 @@ type LeaseAcquireRow struct {
 // INSERTs in the same microsecond can meet in leases_token_key, and that is an
 // error. Only the first INSERT of a name can wait, for another one,
 // and its values are computed before: waited_us tells how long ago that was, and
-// the caller hands a late grant back. Runs at READ COMMITTED.
+// the caller hands a late grant back; the settings bound that wait, and make an
+// asynchronous commit a durable one, since a grant that was answered must survive
+// a crash; a stronger setting is left. Runs at READ COMMITTED.
 func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
 	row := q.db.QueryRow(ctx, LeaseAcquire,
+		arg.Holder,
 		arg.Name,
 		arg.Slot,
 		arg.Nonce,
-		arg.Holder,
 		arg.TtlUs,
 		arg.Data,
 	)
@@ -176,13 +197,18 @@ const LeaseRelease = `-- name: LeaseRelease :one
 WITH locked AS MATERIALIZED (
     SELECT l.name, l.slot, l.expires_at
     FROM gatepost.leases AS l
-    WHERE l.name = $1
-        AND l.slot = $2
-        AND l.nonce = ($3::text)::uuid
-        AND l.token = coalesce($4::bigint, l.token)
+    WHERE l.name = $2
+        AND l.slot = $3
+        AND l.nonce = ($4::text)::uuid
+        AND l.token = coalesce($5::bigint, l.token)
     FOR NO KEY UPDATE
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.expires_at,
+        clock_timestamp() AS at,
+        clock_timestamp() + $6::bigint * interval '1 microsecond' AS reserved_until
     FROM locked
 )
 UPDATE gatepost.leases AS l
@@ -191,7 +217,9 @@ SET
     holder = NULL,
     data = NULL,
     renewed_at = clocked.at,
-    expires_at = clocked.at
+    expires_at = clocked.at,
+    reserved_for = $1::text,
+    reserved_until = clocked.reserved_until
 FROM clocked
 WHERE l.name = clocked.name
     AND l.slot = clocked.slot
@@ -199,23 +227,28 @@ RETURNING (clocked.expires_at > clocked.at)::boolean AS live
 `
 
 type LeaseReleaseParams struct {
-	Name  string
-	Slot  int32
-	Nonce string
-	Token *int64
+	ReservedFor *string
+	Name        string
+	Slot        int32
+	Nonce       string
+	Token       *int64
+	ReserveUs   *int64
 }
 
 // LeaseRelease frees a name that this acquisition holds, expired or not. It
 // keeps the row and its token, and changes no column of the unique index, so it
 // never waits for a fenced transaction. The token is compared only when it is
 // known: after an acquire without an answer there is only the nonce, which is
-// enough. No row: not ours any more, nothing is changed.
+// enough. A name can be reserved for one holder for a while. No row: not ours any
+// more, nothing is changed.
 func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LeaseRelease,
+		arg.ReservedFor,
 		arg.Name,
 		arg.Slot,
 		arg.Nonce,
 		arg.Token,
+		arg.ReserveUs,
 	)
 	var live bool
 	err := row.Scan(&live)
@@ -223,7 +256,11 @@ func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (boo
 }
 
 const LeaseRenew = `-- name: LeaseRenew :many
-WITH wanted AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), wanted AS MATERIALIZED (
     SELECT
         generate_subscripts($1::text[], 1) AS ord,
         unnest($1::text[]) AS name,
@@ -266,7 +303,8 @@ SELECT
     (r.ord IS NOT NULL)::boolean AS renewed,
     (s.ord IS NOT NULL)::boolean AS mine,
     coalesce(s.lapsed, false)::boolean AS lapsed
-FROM wanted AS w
+FROM settings
+CROSS JOIN wanted AS w
 LEFT JOIN seen AS s ON s.ord = w.ord
 LEFT JOIN renewed AS r ON r.ord = w.ord
 `
@@ -292,7 +330,8 @@ type LeaseRenewRow struct {
 // renewal whose reply was lost can be repeated. The rows are locked in key
 // order, and one that somebody else has locked is skipped: transient, not
 // "not yours". FOR NO KEY UPDATE passes a fence. The clock is read after the
-// lock. A row out is: renewed; or mine (the row still carries our token and
+// lock. An asynchronous commit is made a durable one, as for a grant. A row out
+// is: renewed; or mine (the row still carries our token and
 // nonce; it was skipped, or changed meanwhile, unless lapsed says that it
 // expired); or neither: another has it.
 func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) ([]LeaseRenewRow, error) {

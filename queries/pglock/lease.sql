@@ -1,5 +1,5 @@
--- LeaseAcquire takes a name that is free or expired, in one statement, and
--- always returns one row: token 0 means not granted, and then held and the
+-- LeaseAcquire takes a name that is free, and not reserved for another holder, or
+-- expired, in one statement, and always returns one row: token 0 means not granted, and then held and the
 -- holder columns say who has it, as read without a lock. A busy try locks
 -- nothing and writes nothing. SKIP LOCKED: an acquire that waited could be
 -- granted after its caller gave up. FOR UPDATE, not FOR NO KEY UPDATE: it must
@@ -10,27 +10,44 @@
 -- INSERTs in the same microsecond can meet in leases_token_key, and that is an
 -- error. Only the first INSERT of a name can wait, for another one,
 -- and its values are computed before: waited_us tells how long ago that was, and
--- the caller hands a late grant back. Runs at READ COMMITTED.
+-- the caller hands a late grant back; the settings bound that wait, and make an
+-- asynchronous commit a durable one, since a grant that was answered must survive
+-- a crash; a stronger setting is left. Runs at READ COMMITTED.
 -- name: LeaseAcquire :one
-WITH seen AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        set_config('lock_timeout', '100', true) AS lock_timeout,
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), seen AS MATERIALIZED (
     SELECT
         l.token,
-        l.holder,
+        coalesce(l.holder, l.reserved_for) AS holder,
         l.acquired_at,
-        l.expires_at,
-        l.nonce IS NOT NULL AND l.expires_at > clock_timestamp() AS held
+        coalesce(l.reserved_until, l.expires_at) AS expires_at,
+        (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+            OR (l.reserved_until > clock_timestamp() AND l.reserved_for <> @holder::text) AS held
     FROM gatepost.leases AS l
     WHERE l.name = @name
         AND l.slot = @slot
 ), locked AS MATERIALIZED (
-    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at
+    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at, l.reserved_for, l.reserved_until
     FROM gatepost.leases AS l
     WHERE l.name = @name
         AND l.slot = @slot
         AND (l.nonce IS NULL OR l.expires_at <= clock_timestamp())
+        AND (l.reserved_for IS NULL OR l.reserved_for = @holder::text OR l.reserved_until <= clock_timestamp())
     FOR UPDATE SKIP LOCKED
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.token, locked.nonce, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.token,
+        locked.nonce,
+        locked.expires_at,
+        locked.reserved_for,
+        locked.reserved_until,
+        clock_timestamp() AS at
     FROM locked
 ), taken AS (
     UPDATE gatepost.leases AS l
@@ -42,11 +59,14 @@ WITH seen AS MATERIALIZED (
         renewed_at = clocked.at,
         expires_at = clocked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond',
         transitions = l.transitions + 1,
-        data = (sqlc.narg(data)::text)::jsonb
+        data = (sqlc.narg(data)::text)::jsonb,
+        reserved_for = NULL,
+        reserved_until = NULL
     FROM clocked
     WHERE l.name = clocked.name
         AND l.slot = clocked.slot
         AND (clocked.nonce IS NULL OR clocked.expires_at <= clocked.at)
+        AND (clocked.reserved_for IS NULL OR clocked.reserved_for = @holder::text OR clocked.reserved_until <= clocked.at)
     RETURNING l.token, l.transitions
 ), made AS (
     INSERT INTO gatepost.leases AS l (name, slot, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data)
@@ -61,7 +81,8 @@ WITH seen AS MATERIALIZED (
         n.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond',
         1,
         (sqlc.narg(data)::text)::jsonb
-    FROM (SELECT clock_timestamp() AS at) AS n
+    FROM settings
+    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
     WHERE NOT EXISTS (SELECT FROM seen)
     ON CONFLICT DO NOTHING
     RETURNING l.token, l.transitions, l.acquired_at
@@ -80,7 +101,7 @@ SELECT
     coalesce(s.acquired_at, 'epoch')::timestamptz AS held_since,
     coalesce(s.expires_at, 'epoch')::timestamptz AS held_until,
     coalesce(extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS held_for_us
-FROM (SELECT 1) AS one
+FROM settings
 LEFT JOIN granted AS g ON true
 LEFT JOIN seen AS s ON true;
 
@@ -98,7 +119,8 @@ WHERE l.name = @name
 -- keeps the row and its token, and changes no column of the unique index, so it
 -- never waits for a fenced transaction. The token is compared only when it is
 -- known: after an acquire without an answer there is only the nonce, which is
--- enough. No row: not ours any more, nothing is changed.
+-- enough. A name can be reserved for one holder for a while. No row: not ours any
+-- more, nothing is changed.
 -- name: LeaseRelease :one
 WITH locked AS MATERIALIZED (
     SELECT l.name, l.slot, l.expires_at
@@ -109,7 +131,12 @@ WITH locked AS MATERIALIZED (
         AND l.token = coalesce(sqlc.narg(token)::bigint, l.token)
     FOR NO KEY UPDATE
 ), clocked AS MATERIALIZED (
-    SELECT locked.name, locked.slot, locked.expires_at, clock_timestamp() AS at
+    SELECT
+        locked.name,
+        locked.slot,
+        locked.expires_at,
+        clock_timestamp() AS at,
+        clock_timestamp() + sqlc.narg(reserve_us)::bigint * interval '1 microsecond' AS reserved_until
     FROM locked
 )
 UPDATE gatepost.leases AS l
@@ -118,7 +145,9 @@ SET
     holder = NULL,
     data = NULL,
     renewed_at = clocked.at,
-    expires_at = clocked.at
+    expires_at = clocked.at,
+    reserved_for = sqlc.narg(reserved_for)::text,
+    reserved_until = clocked.reserved_until
 FROM clocked
 WHERE l.name = clocked.name
     AND l.slot = clocked.slot
@@ -130,11 +159,16 @@ RETURNING (clocked.expires_at > clocked.at)::boolean AS live;
 -- renewal whose reply was lost can be repeated. The rows are locked in key
 -- order, and one that somebody else has locked is skipped: transient, not
 -- "not yours". FOR NO KEY UPDATE passes a fence. The clock is read after the
--- lock. A row out is: renewed; or mine (the row still carries our token and
+-- lock. An asynchronous commit is made a durable one, as for a grant. A row out
+-- is: renewed; or mine (the row still carries our token and
 -- nonce; it was skipped, or changed meanwhile, unless lapsed says that it
 -- expired); or neither: another has it.
 -- name: LeaseRenew :many
-WITH wanted AS MATERIALIZED (
+WITH settings AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), wanted AS MATERIALIZED (
     SELECT
         generate_subscripts(@names::text[], 1) AS ord,
         unnest(@names::text[]) AS name,
@@ -177,6 +211,7 @@ SELECT
     (r.ord IS NOT NULL)::boolean AS renewed,
     (s.ord IS NOT NULL)::boolean AS mine,
     coalesce(s.lapsed, false)::boolean AS lapsed
-FROM wanted AS w
+FROM settings
+CROSS JOIN wanted AS w
 LEFT JOIN seen AS s ON s.ord = w.ord
 LEFT JOIN renewed AS r ON r.ord = w.ord;

@@ -1,0 +1,227 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// advance is one transaction of its own.
+func advance(t *testing.T, pool *pgxpool.Pool, resource string, token int64) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		return pglock.Advance(t.Context(), tx, resource, token)
+	})
+}
+
+func beginTx(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	return tx
+}
+
+func TestAdvance_AcceptsWhatIsNotBelowTheMark(t *testing.T) {
+	t.Parallel()
+	pool, resource := pgtest.Pool(t), pgtest.Name(t)
+	for _, token := range []int64{5, 5, 9, 9} {
+		if err := advance(t, pool, resource, token); err != nil {
+			t.Errorf("token %d: %v", token, err)
+		}
+	}
+	err := advance(t, pool, resource, 8)
+	fenced, ok := errors.AsType[*pglock.FencedError](err)
+	if !ok || fenced.Current != 9 || fenced.Token != 8 || fenced.Name != resource {
+		t.Errorf("error is %v, want token 8 refused for 9", err)
+	}
+	if mark := value[int64](t, pool, `SELECT token FROM gatepost.fences WHERE resource = $1`, resource); mark != 9 {
+		t.Errorf("the mark is %d, want 9", mark)
+	}
+}
+
+func TestAdvance_EqualTokensRunSideBySideAndAHigherOneWaits(t *testing.T) {
+	t.Parallel()
+	pool, resource := pgtest.Pool(t), pgtest.Name(t)
+	if err := advance(t, pool, resource, 5); err != nil {
+		t.Fatal(err)
+	}
+	var writers []pgx.Tx
+	for range 2 { // the pool has 4 connections
+		tx := beginTx(t, pool)
+		if err := pglock.Advance(t.Context(), tx, resource, 5); err != nil {
+			t.Fatal(err)
+		}
+		writers = append(writers, tx)
+	}
+	higher := make(chan error, 1)
+	go func() { higher <- advance(t, pool, resource, 6) }()
+	waitsForRow(t, pool, resource)
+	for _, tx := range writers {
+		select {
+		case err := <-higher:
+			t.Fatalf("the higher token did not wait: %v", err)
+		default:
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-higher; err != nil {
+		t.Errorf("after the commits: %v", err)
+	}
+}
+
+func TestAdvance_EqualTokenWaitsForAHigherOneAndIsRefused(t *testing.T) {
+	t.Parallel()
+	pool, resource := pgtest.Pool(t), pgtest.Name(t)
+	if err := advance(t, pool, resource, 5); err != nil {
+		t.Fatal(err)
+	}
+	higher := beginTx(t, pool)
+	if err := pglock.Advance(t.Context(), higher, resource, 6); err != nil {
+		t.Fatal(err)
+	}
+	equal := make(chan error, 1)
+	go func() { equal <- advance(t, pool, resource, 5) }()
+	waitsForRow(t, pool, resource)
+	if err := higher.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-equal, pglock.ErrFenced)
+}
+
+// A mark that moved after the snapshot says nothing of whose token is higher.
+func TestAdvance_MovedMarkIsASerializationFailure(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, moved := range []int64{7, 9} { // to below the token, and to the same one
+		for _, level := range levels[1:] {
+			resource := pgtest.Name(t)
+			if err := advance(t, pool, resource, 5); err != nil {
+				t.Fatal(err)
+			}
+			writer := begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			if _, err := writer.Exec(t.Context(), `SELECT FROM gatepost.fences`); err != nil {
+				t.Fatal(err)
+			}
+			if err := advance(t, pool, resource, moved); err != nil {
+				t.Fatal(err)
+			}
+			err := pglock.Advance(t.Context(), writer, resource, 9)
+			if errors.Is(err, pglock.ErrFenced) || sqlState(err) != "40001" {
+				t.Errorf("%s, mark %d: error is %v, want 40001", level, moved, err)
+			}
+		}
+	}
+}
+
+// waitsForRow returns when a backend waits for the mark of the resource.
+func waitsForRow(t *testing.T, pool *pgxpool.Pool, resource string) {
+	t.Helper()
+	eventually(t, "a wait for "+resource, 10*time.Second, func() bool {
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND query LIKE '%gatepost.fences%')`)
+	})
+}
+
+func TestAdvance_RefusesBadInput(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	wantErr(t, advance(t, pool, "", 1), pglock.ErrInvalidName)
+	wantErr(t, advance(t, pool, "x", -1), pglock.ErrInvalidConfig)
+	wantErr(t, pglock.Advance(t.Context(), pool, "x", 1), pglock.ErrFenceMisplaced)
+}
+
+func TestInTxAll_NeedsEveryLease(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{})
+	var leases []*pglock.Lease
+	var seqs []pglock.Sequencer
+	for _, suffix := range []string{"c", "a", "b"} {
+		l := acquire(t, c, name+suffix, nil)
+		leases, seqs = append(leases, l), append(seqs, l.Sequencer())
+	}
+	pass := func(pgx.Tx) error { return nil }
+	if err := c.InTxAll(t.Context(), seqs, pass); err != nil {
+		t.Fatal(err)
+	}
+	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pglock.FenceAll(t.Context(), tx, seqs...) }); err != nil {
+		t.Fatal(err)
+	}
+	expire(t, pool, name+"b")
+	err := c.InTxAll(t.Context(), seqs, func(pgx.Tx) error { t.Error("fn was called"); return nil })
+	wantErr(t, err, pglock.ErrExpired)
+	release(t, leases[1])
+	err = c.InTxAll(t.Context(), seqs, func(pgx.Tx) error { t.Error("fn was called"); return nil })
+	if fenced, ok := errors.AsType[*pglock.FencedError](err); !ok || fenced.Name != name+"a" {
+		t.Errorf("error is %v, want the refusal of the first by name", err)
+	}
+	wantErr(t, c.InTxAll(t.Context(), nil, pass), pglock.ErrInvalidSequencer)
+	wantErr(t, c.InTxAll(t.Context(), []pglock.Sequencer{{}}, pass), pglock.ErrInvalidSequencer)
+}
+
+func TestInTxAll_HoldsEveryTakeoverOff(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{})
+	a, b := acquire(t, c, name+"a", nil), acquire(t, c, name+"b", nil)
+	err := c.InTxAll(t.Context(), []pglock.Sequencer{b.Sequencer(), a.Sequencer()}, func(pgx.Tx) error {
+		for _, n := range []string{name + "a", name + "b"} {
+			expire(t, pool, n)
+			_, err := c.TryAcquire(t.Context(), n, nil)
+			if held, ok := errors.AsType[*pglock.HeldError](err); !ok || !held.Fenced {
+				t.Errorf("%s: error is %v, want it fenced", n, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGetAndList_TellWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{Holder: "me"})
+	if info, err := c.Get(t.Context(), name); err != nil || info.Held || info.Name != name || info.Token != 0 {
+		t.Errorf("Get of a name that never was: %+v, %v", info, err)
+	}
+	l := acquire(t, c, name+"/1", &pglock.AcquireOptions{Data: []byte(`{"a": 1}`)})
+	free := acquire(t, c, name+"/2", nil)
+	release(t, free)
+	info, err := c.Get(t.Context(), name+"/1")
+	if err != nil || !info.Held || info.Holder != "me" || info.Token != l.Token() || info.Transitions != 1 ||
+		string(info.Data) != `{"a": 1}` || info.Left <= 0 || info.ExpiresAt.Before(info.AcquiredAt) {
+		t.Errorf("Get: %+v, %v", info, err)
+	}
+	for _, c2 := range []struct {
+		opts pglock.ListOptions
+		want int
+	}{
+		{pglock.ListOptions{Prefix: name}, 1},
+		{pglock.ListOptions{Prefix: name, Free: true}, 2},
+		{pglock.ListOptions{Prefix: name, Free: true, Limit: 1}, 1},
+		{pglock.ListOptions{Prefix: name, Free: true, After: name + "/1"}, 1},
+		{pglock.ListOptions{Prefix: name + "%"}, 0},
+	} {
+		list, err := c.List(t.Context(), &c2.opts)
+		if err != nil || len(list) != c2.want {
+			t.Errorf("List(%+v) has %d names (%v), want %d", c2.opts, len(list), err, c2.want)
+		}
+	}
+	_, err = c.Get(t.Context(), "")
+	wantErr(t, err, pglock.ErrInvalidName)
+	_, err = c.List(t.Context(), &pglock.ListOptions{Limit: -1})
+	wantErr(t, err, pglock.ErrInvalidConfig)
+}

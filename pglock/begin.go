@@ -1,0 +1,148 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+)
+
+// beginFenced opens a fenced transaction. An expiry that was seen through a
+// snapshot older than a heartbeat's commit is not believed at once.
+func (c *Client) beginFenced(ctx context.Context, seqs []Sequencer, opts pgx.TxOptions) (tx *fencedTx, err error) {
+	if seqs, err = inLockOrder(seqs); err != nil {
+		return nil, err
+	}
+	ctx, end := c.trace.fenceStart(ctx, TraceFenceStartData{Name: seqs[0].name, Token: seqs[0].token, Leases: len(seqs)})
+	defer func() { end(err) }()
+	if opts.AccessMode == pgx.ReadOnly || opts.BeginQuery != "" || opts.CommitQuery != "" {
+		return nil, fmt.Errorf("fence %q: %w: a fenced transaction is READ WRITE, with BEGIN and COMMIT of its own", seqs[0].name, ErrFenceMisplaced)
+	}
+	opts.AccessMode = pgx.ReadWrite
+	tx, err = c.beginFencedOnce(ctx, seqs, opts)
+	if errors.Is(err, ErrExpired) {
+		return c.beginFencedOnce(ctx, seqs, opts)
+	}
+	return tx, err
+}
+
+// inLockOrder is the order that each transaction locks in.
+func inLockOrder(seqs []Sequencer) ([]Sequencer, error) {
+	if len(seqs) == 0 {
+		return nil, fmt.Errorf("fence: %w: there is none", ErrInvalidSequencer)
+	}
+	for _, seq := range seqs {
+		if seq.IsZero() {
+			return nil, fmt.Errorf("fence: %w: it is the zero value", ErrInvalidSequencer)
+		}
+	}
+	return slices.SortedFunc(slices.Values(seqs), Sequencer.compare), nil
+}
+
+func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx.TxOptions) (*fencedTx, error) {
+	first := seqs[0]
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fence %q: %w", first.name, err)
+	}
+	// The limit counts from here, not from the answer: the server may have locked
+	// the row long before that arrives.
+	begun := time.Now()
+	limited, cancel := context.WithDeadline(ctx, begun.Add(c.cfg.FenceTimeout))
+	defer cancel()
+	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:]}
+	row, err := lockdb.New(begin).LeaseFenceFirst(limited, lockdb.LeaseFenceFirstParams{
+		LimitMs: c.cfg.FenceTimeout.Milliseconds(),
+		Name:    first.name, Slot: first.slot, Token: first.token, Nonce: first.nonce,
+	})
+	if err == nil && row.Live {
+		return newFencedTx(c, conn, begin.tx, first.name, begun, origin{
+			xid: row.Xid, system: row.SystemIdentifier, timeline: row.Timeline,
+		}), nil
+	}
+	begin.abort(ctx)
+	err = refusal(ctx, lockdb.New(conn), seqs[begin.failed], err)
+	conn.Release()
+	if limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w (%s): %w", ErrFenceTimeout, c.cfg.FenceTimeout, err)
+	}
+	return nil, err
+}
+
+// beginning runs the fence of one lease as the first statement of a transaction,
+// and those of others behind it, in the round trip of its BEGIN, and leaves the
+// transaction open.
+type beginning struct {
+	conn   *pgx.Conn
+	opts   pgx.TxOptions
+	others []Sequencer
+	tx     pgx.Tx
+	failed int // which fence did not pass: 0 is the first one
+}
+
+var _ lockdb.DBTX = (*beginning)(nil)
+
+// errBadUse can't reach a user: a fence is a query of one row.
+var errBadUse = errors.New("pglock: a transaction begins with a query of one row")
+
+func (b *beginning) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, errBadUse
+}
+
+func (b *beginning) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, errBadUse
+}
+
+func (b *beginning) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	batch := &pgx.Batch{}
+	batch.BeginTx(b.opts)
+	batch.Queue(sql, args...)
+	for _, seq := range b.others {
+		batch.Queue(lockdb.LeaseFence, seq.name, seq.slot, seq.token, seq.nonce)
+	}
+	results := b.conn.SendBatch(ctx, batch)
+	b.tx = results.Tx()
+	return &beginningRow{beginning: b, results: results}
+}
+
+// abort rolls back what was begun, so that the connection can be used again.
+func (b *beginning) abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	_ = b.tx.Rollback(ctx) // when it fails, pgx has closed the connection
+}
+
+type beginningRow struct {
+	*beginning
+	results pgx.BatchResults
+}
+
+// Scan reads the first fence's row, and the others' for itself.
+func (r *beginningRow) Scan(dest ...any) error {
+	_, err := r.results.Exec() // BEGIN
+	if err == nil {
+		err = r.results.QueryRow().Scan(dest...)
+	}
+	for i := range r.others {
+		if err != nil {
+			break
+		}
+		var row lockdb.LeaseFenceRow
+		if err = r.results.QueryRow().Scan(&row.Live, &row.Xid, &row.Xids); err == nil && !row.Live {
+			err = errNotLive
+		}
+		if err != nil {
+			r.failed = i + 1
+		}
+	}
+	if closeErr := r.results.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

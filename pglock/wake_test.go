@@ -1,0 +1,188 @@
+package pglock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// waiters are clients that wait for a name, the first one for the longest time,
+// and on which nothing but a notification calls for two minutes.
+type waiters struct {
+	holder *pglock.Lease
+	giveUp context.CancelFunc // of the first
+	gaveUp <-chan error
+	second <-chan *pglock.Lease
+}
+
+func twoWaiters(t *testing.T, name string, holder, first, second *pgxpool.Pool) waiters {
+	t.Helper()
+	w := waiters{holder: acquire(t, client(t, holder, slowPoll), name, nil)}
+	gaveUp := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w.giveUp, w.gaveUp = cancel, gaveUp
+	c := client(t, first, slowPoll)
+	go func() {
+		_, err := c.Acquire(ctx, name, nil)
+		gaveUp <- err
+	}()
+	registered(t, second, name, 1)
+	w.second = granted(t, client(t, second, slowPoll), name)
+	registered(t, second, name, 2)
+	eventually(t, "two that LISTEN", 10*time.Second, func() bool {
+		return value[int](t, second, `SELECT count(*) FROM pg_stat_activity
+			WHERE query = 'LISTEN gatepost' AND state = 'idle' AND datname = current_database()`) == 2
+	})
+	return w
+}
+
+func TestWake_OfOneThatGivesUpWhileItTriesGoesToTheNext(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	narrow := poolWith(t, url, maxConns(1))
+	w := twoWaiters(t, name, pgtest.Connect(t, url), narrow, pgtest.Connect(t, url))
+	conn, err := narrow.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	release(t, w.holder)
+	// It tries now, or will see both the wake and the end of its context.
+	w.giveUp()
+	wantErr(t, <-w.gaveUp, context.Canceled)
+	release(t, within(t, 10*time.Second, w.second))
+}
+
+// The row is deleted while the release waits to move it.
+func TestWake_PassesOverARowThatIsDeletedAtThatMoment(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	pool := pgtest.Connect(t, url)
+	w := twoWaiters(t, name, pgtest.Connect(t, url), pgtest.Connect(t, url), pool)
+	operator := begin(t, pool, pgx.TxOptions{})
+	if _, err := operator.Exec(t.Context(), `SELECT FROM gatepost.waiters ORDER BY since LIMIT 1 FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, "a wait for the row", 10*time.Second, func() bool {
+			return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
+		})
+	}
+	w.giveUp()
+	wantErr(t, <-w.gaveUp, context.Canceled)
+	waiting(1)
+	released := make(chan struct{})
+	go func() { defer close(released); release(t, w.holder) }()
+	waiting(2)
+	commit(t, operator)
+	soon(t, "release", released)
+	release(t, within(t, 10*time.Second, w.second))
+}
+
+func TestWake_ThatComesAfterItsQueueIsGoneGoesToTheNext(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	pool, counter := pgtest.Connect(t, url), &counting{}
+	counted := poolWith(t, url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
+	w := twoWaiters(t, name, pgtest.Connect(t, url), pool, counted)
+	payload := value[string](t, pool, `SELECT client || ':' || waiter FROM gatepost.waiters ORDER BY since LIMIT 1`)
+	w.giveUp()
+	wantErr(t, <-w.gaveUp, context.Canceled)
+	registered(t, pool, name, 1)
+	before := counter.tries.Load()
+	exec(t, pool, `SELECT pg_notify('gatepost', $1)`, payload)
+	eventually(t, "a try of the other", 10*time.Second, func() bool { return counter.tries.Load() > before })
+	release(t, w.holder)
+	release(t, within(t, 10*time.Second, w.second))
+}
+
+// What sessions default to doesn't reach the wake.
+func TestWake_IsReadCommittedAndReadWrite(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.Connect(t, url)
+	for _, s := range [][2]string{{"default_transaction_read_only", "on"}, {"default_transaction_isolation", "serializable"}} {
+		name := pgtest.Name(t)
+		held := acquire(t, client(t, poolWith(t, url, setting(s[0], s[1])), slowPoll), name, nil)
+		waiting := granted(t, client(t, pool, slowPoll), name)
+		registered(t, pool, name, 1)
+		listening(t, pool)
+		release(t, held)
+		release(t, within(t, 10*time.Second, waiting))
+	}
+}
+
+// The wake fails, and the release and its connection don't care.
+func TestRelease_DoesntFailWithItsWake(t *testing.T) {
+	t.Parallel()
+	pool := poolWith(t, pgtest.Database(t), maxConns(1))
+	l := acquire(t, client(t, pool, pglock.Config{}), pgtest.Name(t), nil)
+	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	exec(t, pool, `INSERT INTO gatepost.waiters SELECT 'x', 1, $1, 0, 'x', now(), now() + interval '1 h'`, l.Name())
+	exec(t, pool, `CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'`)
+	exec(t, pool, `CREATE TRIGGER no BEFORE UPDATE ON gatepost.waiters EXECUTE FUNCTION no()`)
+	release(t, l)
+	if row(t, pool, l.Name()).Held {
+		t.Error("it is held")
+	}
+	if now := value[int](t, pool, `SELECT pg_backend_pid()`); now != pid {
+		t.Error("the wake's failure cost a connection")
+	}
+}
+
+// A waiter that has left before it was registered leaves no row behind.
+func TestAcquire_ShortWaitsLeaveNoRow(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, slowPoll)
+	acquire(t, client(t, pool, slowPoll), name, nil)
+	for range 50 {
+		_, err := c.Acquire(t.Context(), name, &pglock.AcquireOptions{Wait: time.Nanosecond})
+		wantErr(t, err, pglock.ErrHeld)
+	}
+	granted(t, c, name) // when it is registered, all that came before it is done
+	eventually(t, "its registration", 10*time.Second, func() bool {
+		return value[bool](t, pool, `SELECT coalesce(max(waiter) = 51, false) FROM gatepost.waiters WHERE name = $1`, name)
+	})
+	registered(t, pool, name, 1)
+}
+
+// panics panics in the first try that follows a wait.
+type panics struct{ tries int }
+
+func (p *panics) TraceAcquireStart(ctx context.Context, _ pglock.TraceAcquireStartData) context.Context {
+	if p.tries++; p.tries == 2 {
+		panic("of the tracer")
+	}
+	return ctx
+}
+func (*panics) TraceAcquireEnd(context.Context, pglock.TraceAcquireEndData) {}
+
+func TestAcquire_PanicDoesntHoldUpTheQueue(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	held := acquire(t, client(t, pool, slowPoll), name, nil)
+	cfg := slowPoll
+	cfg.Tracer = &panics{}
+	c := client(t, pool, cfg)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = c.Acquire(t.Context(), name, nil)
+	}()
+	waiting := granted(t, c, name)
+	registered(t, pool, name, 1)
+	listening(t, pool)
+	release(t, held)
+	release(t, within(t, 10*time.Second, waiting))
+}

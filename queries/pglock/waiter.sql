@@ -1,0 +1,72 @@
+-- WaiterForget takes a client's rows away, some or all, and with them the rows of
+-- clients that died, unless somebody has one of those locked: two clients that
+-- forget at once could lock them in different orders.
+-- name: WaiterForget :exec
+WITH dead AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM gatepost.waiters AS w
+WHERE (w.client = @client AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[])))
+    OR (w.client, w.waiter) IN (SELECT dead.client, dead.waiter FROM dead);
+
+-- WaiterFree says which of the names could be had now, as read without a lock.
+-- name: WaiterFree :many
+SELECT wanted.name::text AS name
+FROM (SELECT unnest(@names::text[]) AS name) AS wanted
+WHERE NOT EXISTS (
+    SELECT
+    FROM gatepost.leases AS l
+    WHERE l.name = wanted.name
+        AND l.slot = @slot
+        AND (
+            (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+            OR (l.nonce IS NULL AND l.reserved_until > clock_timestamp() AND l.reserved_for <> @holder::text)
+        )
+);
+
+-- WaiterKeep registers a client's waiters, or keeps them registered. A waiter
+-- that stays keeps its place. In key order, like every statement that locks more
+-- than one row.
+-- name: WaiterKeep :exec
+INSERT INTO gatepost.waiters AS w (client, waiter, name, slot, holder, since, expires_at)
+SELECT
+    @client,
+    wanted.waiter,
+    wanted.name,
+    @slot,
+    @holder,
+    clock_timestamp(),
+    clock_timestamp() + sqlc.arg(ttl_us)::bigint * interval '1 microsecond'
+FROM (SELECT unnest(@waiters::bigint[]) AS waiter, unnest(@names::text[]) AS name) AS wanted
+ORDER BY wanted.waiter
+ON CONFLICT (client, waiter) DO UPDATE SET expires_at = excluded.expires_at;
+
+-- WaiterWake notifies the waiter that has waited longest, or the one that the
+-- lease is reserved for, and moves it behind the others, so that each client has
+-- its turn. One whose row is deleted at this moment is passed over for the next:
+-- that needs READ COMMITTED. Nobody waits: nothing is sent and nothing is written.
+-- It is a transaction of its own after the release committed, because a NOTIFY
+-- serialises commits.
+-- name: WaiterWake :exec
+WITH next AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.name = @name
+        AND w.slot = @slot
+        AND w.expires_at > clock_timestamp()
+    ORDER BY w.holder <> coalesce(sqlc.narg(reserved_for)::text, w.holder), w.since, w.client
+    LIMIT 1
+    FOR NO KEY UPDATE
+), moved AS (
+    UPDATE gatepost.waiters AS w
+    SET since = clock_timestamp()
+    FROM next
+    WHERE w.client = next.client
+        AND w.waiter = next.waiter
+    RETURNING w.client, w.waiter
+)
+SELECT pg_notify('gatepost', moved.client || ':' || moved.waiter::text)
+FROM moved;
