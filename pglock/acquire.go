@@ -140,7 +140,7 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 	}
 	c.mu.Unlock()
 	if closing {
-		l.lose(ErrReleased)
+		_ = l.lose(ErrReleased)
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) //nolint:forbidigo // the caller's may be over
 		defer cancel()
 		_ = c.releaseRow(ctx, c.onApp, seq, "")

@@ -163,7 +163,7 @@ func validateData(data json.RawMessage) error {
 	if len(data) > maxDataBytes {
 		return fmt.Errorf("%w: Data has %d bytes, at most %d are allowed", ErrInvalidConfig, len(data), maxDataBytes)
 	}
-	if len(data) > 0 && !(json.Valid(data) && utf8.Valid(data)) {
+	if len(data) > 0 && (!json.Valid(data) || !utf8.Valid(data)) {
 		return fmt.Errorf("%w: Data is not JSON in UTF-8", ErrInvalidConfig)
 	}
 	return nil

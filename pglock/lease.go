@@ -165,7 +165,7 @@ func (l *Lease) lapse() {
 		return
 	}
 	l.mu.Unlock()
-	l.lose(ErrExpired)
+	_ = l.lose(ErrExpired)
 }
 
 // lose ends the lease locally and returns why it had been over before; nil when
@@ -236,10 +236,10 @@ func (l *Lease) settle(row lockdb.LeaseRenewRow, sent time.Time) outcome {
 		l.extend(sent)
 		return renewed
 	case !row.Mine:
-		l.lose(ErrSuperseded)
+		_ = l.lose(ErrSuperseded)
 		return over
 	case row.Lapsed:
-		l.lose(ErrExpired)
+		_ = l.lose(ErrExpired)
 		return over
 	default:
 		return retry

@@ -41,7 +41,7 @@ func (l *Lease) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 		return tx, nil // not a nil *fencedTx in a pgx.Tx
 	}
 	if refused, ok := errors.AsType[*FencedError](err); ok {
-		l.lose(lossOf(refused)) // the database's word ends it at once
+		_ = l.lose(lossOf(refused)) // the database's word ends it at once
 	}
 	return nil, err
 }

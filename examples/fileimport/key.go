@@ -131,6 +131,7 @@ func (k *keyer) next(record csvfile.Record) (v verdict, values []any, reason str
 		sum := k.sum(record.Fields, nil)
 		k.counts[sum]++
 		return fresh, []any{sum[:], k.counts[sum]}, ""
+	case natural: // below
 	}
 	for i, p := range k.position {
 		if isNull(record.Fields[p]) {
