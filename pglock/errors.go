@@ -3,6 +3,8 @@ package pglock
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -121,6 +123,8 @@ const (
 	stateSerialization    = "40001"
 	stateLockNotAvailable = "55P03"
 	stateCheckViolation   = "23514"
+
+	stateTooManyConnections = "53300"
 )
 
 // unstorable says whether the database refused a value: the class of data
@@ -152,6 +156,19 @@ func sqlState(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// serverGone says whether an error is of a connection that broke or could not be
+// made, or of a server that is starting, stopping or full, and so may pass.
+func serverGone(err error) bool {
+	if state := sqlState(err); state != "" {
+		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") || state == stateTooManyConnections
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	_, broken := errors.AsType[net.Error](err)
+	return broken || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
 // answered says whether the outcome of what was sent is known: the server

@@ -20,8 +20,10 @@ const fencedPoll = 20 * time.Millisecond
 // connection while it sleeps.
 //
 // A ctx that ends while another holds the lease gives an error that matches both
-// ErrHeld and ctx.Err(), with the *HeldError inside. Trouble with the database
-// ends it too: it is not waited out.
+// ErrHeld and ctx.Err(), with the *HeldError inside. A server that is gone is an
+// error of the first try; once the lease was seen held by another, the waiting
+// goes on over a restart of the server, a try a PollInterval. Any other error
+// ends it.
 func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions) (*Lease, error) {
 	cl, err := c.claim(name, opts)
 	if err != nil {
@@ -70,7 +72,7 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 	switch {
 	case err != nil && w.client.isClosing():
 		return nil, ErrClosed
-	case err != nil:
+	case err != nil && !serverGone(err): // else the next poll registers it
 		return nil, fmt.Errorf("acquire %q: %w", w.name, err)
 	}
 	for {
@@ -93,7 +95,14 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 		if ctx.Err() != nil {
 			return nil, gaveUp(ctx, w.held)
 		}
-		return nil, err
+		if !serverGone(err) {
+			return nil, err
+		}
+		w.client.cfg.Logger.WarnContext(ctx, "waiting goes on without the server", "lease", w.name, "err", err)
+		if err := w.until(ctx, nil, jitter(w.client.cfg.PollInterval)); err != nil {
+			return nil, err
+		}
+		probe = true
 	}
 }
 

@@ -98,12 +98,14 @@ func (w *waiting) leave(t *ticket, granted bool) {
 	signal(w.nudge)
 }
 
-// mustProbe says, once, whether the head has to look before it sleeps.
+// mustProbe says, once, whether the head has to look before it sleeps, and tells
+// the first one why its queue could not be registered.
 func (w *waiting) mustProbe(q *queue) (probe bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	probe, q.probe = q.probe, false
-	return probe, q.failed
+	failed, q.failed = q.failed, nil
+	return probe, failed
 }
 
 // registers says whether this client has rows in gatepost.waiters: only one that

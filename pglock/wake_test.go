@@ -186,3 +186,24 @@ func TestAcquire_PanicDoesntHoldUpTheQueue(t *testing.T) {
 	release(t, held)
 	release(t, within(t, 10*time.Second, waiting))
 }
+
+// As a restart of the server does: every connection is gone.
+func TestAcquire_WaitsOnOverTheLossOfItsConnections(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	admin, pool := pgtest.Connect(t, url), pgtest.Connect(t, url)
+	held := acquire(t, client(t, admin, slowPoll), name, nil)
+	cfg := slowPoll
+	cfg.PollInterval = 50 * time.Millisecond
+	waiting := granted(t, client(t, pool, cfg), name)
+	registered(t, admin, name, 1)
+	for range 20 {
+		exec(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	}
+	if err := held.Renew(t.Context()); err != nil {
+		t.Errorf("the holder: %v", err)
+	}
+	release(t, held)
+	release(t, within(t, 20*time.Second, waiting))
+}
