@@ -43,9 +43,10 @@ type Counts struct {
 //
 // It streams the rows by COPY into a temporary table, and moves the new ones in
 // key order with one INSERT. A string is read by PostgreSQL as a literal of its
-// column's type; other values are encoded as pgx does. Where a concurrent loader was faster, the table's
-// constraint refuses that INSERT, and it is repeated with ON CONFLICT DO
-// NOTHING: looking first makes it fast, the constraint makes it right.
+// column's type; other values are encoded as pgx does. Where a concurrent loader
+// was faster, the table's constraint refuses that INSERT, and it is repeated with
+// ON CONFLICT DO NOTHING: looking first makes it fast, the constraint makes it
+// right.
 //
 // On an error the transaction is to be rolled back; nothing of rows is in the
 // table then. Nine round trips and one pass over rows; needs TEMPORARY on the

@@ -145,8 +145,8 @@ func (e *Elector) begin(t *term) {
 	e.term = t
 }
 
-// end is after fn returned and before Do releases: a hand-over releases here. A
-// loss is no reason to go on for who has resigned.
+// end is after fn returned and before Do releases, which a hand-over makes a
+// release for its candidate. A loss is no reason to go on for who has resigned.
 func (e *Elector) end(ctx context.Context, l *Lease) ending {
 	e.mu.Lock()
 	t := e.term
@@ -192,8 +192,8 @@ func (e *Elector) resign(candidate string) error {
 	return nil
 }
 
-// Leader says who leads, since when (AcquiredAt), with which token, and the how
-// manieth term it is (Transitions). ErrNoLeader when nobody does. One statement.
+// Leader says who leads, since when (AcquiredAt), with which token, and which
+// term it is, counted from 1 (Transitions). ErrNoLeader when nobody does. One statement.
 func (e *Elector) Leader(ctx context.Context) (*LeaseInfo, error) {
 	info, err := e.client.Get(ctx, e.name)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 
 // shortTx runs one query of sqlc's in a transaction of its own at READ
 // COMMITTED, whatever the database's default is, in one round trip: BEGIN, the
-// query and COMMIT leave together. A result counts only after
-// COMMIT was answered, so Scan and Err report its error too. After a plain
-// error the connection is usable again.
+// query and COMMIT leave together. A result counts only after COMMIT was
+// answered, so Scan and Err report its error too. After a plain error the
+// connection is usable again.
 type shortTx struct {
 	conn *pgx.Conn
 	// wake is sent after COMMIT, as a transaction of its own, READ COMMITTED too,

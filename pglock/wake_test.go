@@ -207,3 +207,38 @@ func TestAcquire_WaitsOnOverTheLossOfItsConnections(t *testing.T) {
 	release(t, held)
 	release(t, within(t, 20*time.Second, waiting))
 }
+
+// The row of a queue could not be written: that is the error of the waiter whose
+// turn it was, and not of those behind it.
+func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	pool := pgtest.Connect(t, url)
+	held := acquire(t, client(t, pool, slowPoll), name, nil)
+	cfg := slowPoll
+	cfg.PollInterval = 50 * time.Millisecond
+	counter := &counting{}
+	own := poolWith(t, url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
+	c := client(t, own, cfg)
+
+	operator := begin(t, pool, pgx.TxOptions{})
+	if _, err := operator.Exec(t.Context(), `ALTER TABLE gatepost.waiters RENAME TO elsewhere`); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(t.Context(), name, nil)
+		failed <- err
+	}()
+	blocked(t, pool, operator.Conn().PgConn().PID())
+	before := counter.tries.Load()
+	second := granted(t, c, name)
+	eventually(t, "its first try, and then the queue", 10*time.Second, func() bool {
+		return counter.tries.Load() > before && own.Stat().AcquiredConns() == 0
+	})
+	commit(t, operator)
+	wantErr(t, <-failed, pglock.ErrNotMigrated)
+	exec(t, pool, `ALTER TABLE gatepost.elsewhere RENAME TO waiters`)
+	release(t, held)
+	release(t, within(t, 20*time.Second, second))
+}

@@ -161,7 +161,7 @@ func importFile(ctx context.Context, pool *pgxpool.Pool, client *pglock.Client, 
 			s.path, held.Holder, held.Since.Local().Format(time.TimeOnly), s.opts.wait)
 		err = client.Do(ctx, lease, &pglock.AcquireOptions{Wait: s.opts.wait}, work)
 	}
-	if ctx.Err() != nil && im.done.Records == 0 {
+	if err != nil && ctx.Err() != nil && im.done.Records == 0 {
 		return fmt.Errorf("%w; no record of %s is known to be committed; start again to import it", context.Cause(ctx), s.path)
 	}
 	if held, ok := errors.AsType[*pglock.HeldError](err); ok {
