@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const targetColumns = `-- name: TargetColumns :many
+const TargetColumns = `-- name: TargetColumns :many
 SELECT
     a.attname::text AS name,
     a.atttypid::bigint AS type_oid,
@@ -43,7 +43,7 @@ type TargetColumnsRow struct {
 // change what an INSERT does with a row: a row trigger that fires before it, a
 // rule, a row-level policy.
 func (q *Queries) TargetColumns(ctx context.Context, relation string) ([]TargetColumnsRow, error) {
-	rows, err := q.db.Query(ctx, targetColumns, relation)
+	rows, err := q.db.Query(ctx, TargetColumns, relation)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const uniqueIndexes = `-- name: UniqueIndexes :many
+const UniqueIndexes = `-- name: UniqueIndexes :many
 SELECT array_agg(a.attname ORDER BY a.attname)::text[] AS columns
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_attribute AS a
@@ -28,7 +28,7 @@ ORDER BY i.indexrelid
 // stand behind an ON CONFLICT (columns): valid, immediate, not partial, without
 // expressions. The columns come sorted by name.
 func (q *Queries) UniqueIndexes(ctx context.Context, relation string) ([][]string, error) {
-	rows, err := q.db.Query(ctx, uniqueIndexes, relation)
+	rows, err := q.db.Query(ctx, UniqueIndexes, relation)
 	if err != nil {
 		return nil, err
 	}
