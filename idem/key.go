@@ -50,6 +50,14 @@ func (k Key) validate() error {
 	return nil
 }
 
+// lock is the number of the key's advisory lock: 64 bits of a hash. Where another
+// key, or another program, has the same number, the one that comes second is told
+// that the key is in progress, or waits; what runs is decided by the key's row.
+func (k Key) lock() int64 {
+	sum := FingerprintOf([]byte("gatepost idem"), []byte(k.Operation), []byte(k.Scope), []byte(k.Key))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
 func storable(s string, most int) bool {
 	return s != "" && len(s) <= most && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }

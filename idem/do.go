@@ -1,0 +1,210 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// cleanupTimeout bounds what runs after the caller's ctx may have ended: COMMIT,
+	// ROLLBACK, and finding out what became of a COMMIT.
+	cleanupTimeout = 5 * time.Second
+	// maxTries is how often a transaction is run that meets concurrent ones.
+	maxTries = 10
+	maxPause = 200 * time.Millisecond
+)
+
+// Do runs fn once for a key: the claim of the key, what fn writes and its reply are
+// committed together. A later call under the key gets the stored reply, with
+// Replayed set, and does not run fn. A crash at any moment leaves either all of it
+// or nothing, with the key free at once.
+//
+// fn runs in a transaction of the database's default isolation, on the pgx.Tx that
+// it gets, and may run more than once, when its transaction met another one: what
+// it does elsewhere is not undone. See Begin for effects outside of the database.
+// It must not end the transaction, and must not use it when it has returned. Its
+// context carries the transaction: see Tx. What it returns decides:
+//
+//   - a Reply: kept, and replayed. One with a body over Config.MaxBody reaches this
+//     caller whole, and later ones get *ReplayUnavailableError.
+//   - Final(reply): its writes are undone, the reply is kept and replayed.
+//     FinalKeep(reply): both are kept.
+//   - any other error, a panic, or ctx has ended: nothing is kept, and the key is
+//     free. A panic goes on.
+//
+// Errors: fn's own; ErrInvalidKey; ErrMismatch, whatever the earlier call came to;
+// ErrInProgress (*InProgressError), after opts.Wait; ErrReplayUnavailable;
+// ErrInvalidReply; ErrNotMigrated; ErrUnavailable where the database can't be
+// asked, the outcome of COMMIT can't be found out within 5 s, or ten tries met
+// serialization failures or deadlocks, which ErrRetryTx matches too. After
+// ErrUnavailable, call again: it tells what happened. Where ctx has ended, the
+// error matches ctx.Err.
+//
+// A replay costs one SELECT, takes no lock and writes nothing. Otherwise three
+// round trips and what fn does, on one connection at a time.
+func (s *Store) Do(ctx context.Context, key Key, fp Fingerprint, opts *Options, fn func(context.Context, pgx.Tx) (Reply, error)) (Result, error) {
+	c, err := s.newCall(key, fp, opts, fn)
+	if err != nil {
+		return Result{}, err
+	}
+	return c.do(ctx)
+}
+
+func (c *call) do(ctx context.Context) (Result, error) {
+	for try := 1; ; try++ {
+		result, err := c.once(ctx)
+		switch {
+		case err == nil:
+			return result, nil
+		case ctx.Err() != nil:
+			return Result{}, interrupted(ctx, err)
+		case !again(err):
+			return Result{}, err
+		case try == maxTries:
+			return Result{}, fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
+		}
+		c.cfg.Logger.DebugContext(ctx, "transaction is repeated", "operation", c.key.Operation, "try", try, "err", err)
+		if err := pause(ctx, try); err != nil {
+			return Result{}, err
+		}
+	}
+}
+
+// again says whether a try that failed so left nothing behind and may succeed the
+// next time.
+func again(err error) bool {
+	_, lost := errors.AsType[*lostError](err)
+	return lost || retryable(err) || errors.Is(err, ErrRetryTx)
+}
+
+// lostError is of a connection that broke, and nothing was committed.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+// pause waits before the next try, longer after each.
+func pause(ctx context.Context, try int) error {
+	longest := min(maxPause, time.Millisecond<<try)
+	select {
+	case <-time.After(rand.N(longest)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// once is one try: a look without a lock, and then a transaction.
+func (c *call) once(ctx context.Context) (Result, error) {
+	found, err := c.probe(ctx, c.pool)
+	if err != nil || found != nil {
+		return value(found), perhapsStale(err)
+	}
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return Result{}, c.failure(ctx, "claim", fmt.Errorf("%w: %w", ErrUnavailable, err))
+	}
+	own := &ownTx{conn: conn}
+	defer own.end(ctx)
+	return c.inOwn(ctx, own)
+}
+
+func value(r *Result) Result {
+	if r == nil {
+		return Result{}
+	}
+	return *r
+}
+
+// perhapsStale marks the error of a connection that was there and broke, before
+// fn was called: the next one may be better. Where none can be made, it is left.
+func perhapsStale(err error) error {
+	if _, none := errors.AsType[*pgconn.ConnectError](err); none || !errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return &lostError{err}
+}
+
+func (c *call) inOwn(ctx context.Context, own *ownTx) (Result, error) {
+	open := &roundTrip{send: own.conn.SendBatch, begin: &pgx.TxOptions{AccessMode: pgx.ReadWrite}}
+	k, err := c.take(ctx, open)
+	own.tx = k.tx
+	if err != nil || k.replay != nil {
+		return value(k.replay), perhapsStale(err)
+	}
+	outcome, err := k.run(ctx)
+	if err != nil {
+		return Result{}, own.broken(err)
+	}
+	if err := k.commit(ctx, own, outcome); err != nil {
+		return Result{}, err
+	}
+	return Result{Reply: outcome.reply}, nil
+}
+
+// commit stores the outcome and commits. Once it is sent, ctx doesn't end it: that
+// would leave an outcome that nobody knows.
+func (k *claim) commit(ctx context.Context, own *ownTx, o outcome) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	trip, err := k.finish(limited, o, "COMMIT")
+	switch {
+	case err == nil && trip.last.String() == "COMMIT":
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s: %w", k.key, pgx.ErrTxCommitRollback)
+	case trip == nil, answered(err):
+		return k.failure(limited, "finish", err)
+	case pgconn.SafeToRetry(err):
+		return &lostError{k.failure(limited, "finish", err)}
+	}
+	own.discard(ctx)
+	return k.resolve(ctx, err)
+}
+
+// ownTx is a transaction on a connection of the pool.
+type ownTx struct {
+	conn *pgxpool.Conn
+	tx   pgx.Tx
+}
+
+// end rolls back what was not committed, and gives the connection back.
+func (o *ownTx) end(ctx context.Context) {
+	if o.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if conn := o.conn.Conn(); o.tx != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
+	}
+	o.conn.Release()
+}
+
+// broken says so of an error of fn's whose connection broke.
+func (o *ownTx) broken(err error) error {
+	if o.conn.Conn().IsClosed() && !errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// discard closes the connection and gives its place in the pool back.
+func (o *ownTx) discard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	conn := o.conn.Conn().PgConn()
+	_ = conn.Close(ctx)
+	select {
+	case <-conn.CleanupDone():
+	case <-ctx.Done():
+	}
+	o.conn.Release()
+	o.conn = nil
+}

@@ -1,0 +1,165 @@
+-- KeyClaim claims a key for the transaction that it runs in, unless a row in the
+-- way can be seen, or another transaction has the key's lock: then it writes
+-- nothing. busy says that the lock could not be had. attempt_no is 0 when there is
+-- no claim; without busy a new statement must read why, because a row that was
+-- committed after this one's snapshot is only seen by the INSERT. What decides is
+-- the row, in DO UPDATE, whose WHERE is computed after the row is locked; the
+-- advisory lock only keeps callers from waiting, and its number may be that of
+-- another key. The INSERT can wait for whoever writes to the row without that
+-- lock, for lock_timeout_ms at most: then it is 55P03. The caller's lock_timeout is
+-- back at the end. A row that is as absent begins anew (created_at); one that was
+-- released, or lapsed, has counted its attempts. Leaves a row that can't be
+-- committed: see KeyFinish.
+-- name: KeyClaim :one
+WITH free AS MATERIALIZED (
+    SELECT current_setting('lock_timeout') AS lock_timeout
+    WHERE NOT EXISTS (
+        SELECT
+        FROM gatepost.idempotency_keys AS k
+        WHERE k.operation = @operation
+            AND k.scope = @scope
+            AND k.key = @key
+            AND (k.expires_at > clock_timestamp() OR (k.state = 1 AND coalesce(k.lease_until > clock_timestamp(), true)))
+            AND NOT (k.state = 4 AND k.fingerprint = @fingerprint AND k.fingerprint_version = @fingerprint_version)
+    )
+), locked AS MATERIALIZED (
+    SELECT
+        free.lock_timeout,
+        set_config('lock_timeout', sqlc.arg(lock_timeout_ms)::bigint::text, true) AS bounded,
+        pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint) AS had
+    FROM free
+), claimed AS (
+    INSERT INTO gatepost.idempotency_keys AS k (
+        operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
+    )
+    SELECT
+        @operation,
+        @scope,
+        @key,
+        1,
+        @fingerprint,
+        @fingerprint_version,
+        (@attempt::text)::uuid,
+        1,
+        clock_timestamp(),
+        clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
+    FROM locked
+    WHERE locked.had
+    ON CONFLICT (operation, scope, key) DO UPDATE SET
+        state = 1,
+        fingerprint = excluded.fingerprint,
+        fingerprint_version = excluded.fingerprint_version,
+        attempt = excluded.attempt,
+        attempt_no = k.attempt_no + 1,
+        lease_until = NULL,
+        status = NULL,
+        headers = NULL,
+        body = NULL,
+        body_len = NULL,
+        codec = NULL,
+        created_at = CASE WHEN k.expires_at <= clock_timestamp() THEN excluded.created_at ELSE k.created_at END,
+        done_at = NULL,
+        expires_at = excluded.expires_at
+    WHERE (k.expires_at <= clock_timestamp() AND (k.state <> 1 OR k.lease_until <= clock_timestamp()))
+        OR (
+            k.state = 4
+            AND k.fingerprint = excluded.fingerprint
+            AND k.fingerprint_version = excluded.fingerprint_version
+        )
+    RETURNING k.attempt_no
+)
+SELECT
+    coalesce(NOT locked.had, false)::boolean AS busy,
+    coalesce(claimed.attempt_no, 0)::bigint AS attempt_no,
+    coalesce(CASE WHEN locked.had IS NOT NULL THEN set_config('lock_timeout', locked.lock_timeout, true) END, '')::text AS lock_timeout
+FROM (SELECT) AS one
+LEFT JOIN locked ON true
+LEFT JOIN claimed ON true;
+
+-- KeyFinish stores what came of a claim: state 2 with the reply, or 3 without it.
+-- It changes the row only while the claim is attempt's, and fails otherwise, so
+-- that a COMMIT sent behind it is not reached: with 23514 of the domain idem_state,
+-- since no row is in state 0. The record lives from now on.
+-- name: KeyFinish :one
+WITH finished AS (
+    UPDATE gatepost.idempotency_keys AS k
+    SET
+        state = sqlc.arg(state)::smallint,
+        lease_until = NULL,
+        status = sqlc.arg(status)::integer,
+        headers = (sqlc.narg(headers)::text)::jsonb,
+        body = sqlc.narg(body)::bytea,
+        body_len = sqlc.arg(body_len)::bigint,
+        codec = sqlc.narg(codec)::text,
+        done_at = clock_timestamp(),
+        expires_at = clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
+    WHERE k.operation = @operation
+        AND k.scope = @scope
+        AND k.key = @key
+        AND k.attempt = (@attempt::text)::uuid
+        AND k.state = 1
+    RETURNING k.state
+)
+SELECT coalesce((SELECT finished.state FROM finished)::smallint, 0::smallint)::gatepost.idem_state AS state;
+
+-- KeyLock waits for the lock that KeyClaim takes, for wait_ms at most: then it is
+-- 55P03. The transaction that had it has ended by then, and a new statement at
+-- READ COMMITTED sees what it committed. The caller's lock_timeout is back at the
+-- end.
+-- name: KeyLock :exec
+WITH bounded AS MATERIALIZED (
+    SELECT
+        before.lock_timeout,
+        set_config('lock_timeout', sqlc.arg(wait_ms)::bigint::text, true) AS bounded
+    FROM (SELECT current_setting('lock_timeout') AS lock_timeout OFFSET 0) AS before
+), locked AS MATERIALIZED (
+    SELECT
+        bounded.lock_timeout,
+        pg_advisory_xact_lock(sqlc.arg(lock)::bigint) AS locked
+    FROM bounded
+)
+SELECT set_config('lock_timeout', locked.lock_timeout, true)
+FROM locked;
+
+-- KeyOutcome says whether an attempt has stored its reply. No row: it has not, and
+-- nobody else has.
+-- name: KeyOutcome :one
+SELECT (k.attempt = (@attempt::text)::uuid AND k.state IN (2, 3))::boolean AS stored
+FROM gatepost.idempotency_keys AS k
+WHERE k.operation = @operation
+    AND k.scope = @scope
+    AND k.key = @key;
+
+-- KeyProbe reads what stands in the way of a claim, without a lock. No row: nothing
+-- does, or a record that has expired. lease_us is what a claim in lease mode has
+-- left, negative when it has lapsed; done_us is microseconds since the epoch, and
+-- only there for a tombstone. Empty headers are none; no header is '{}'.
+-- name: KeyProbe :one
+SELECT
+    k.state,
+    (k.fingerprint = @fingerprint AND k.fingerprint_version = @fingerprint_version)::boolean AS same,
+    coalesce(k.status, 0)::integer AS status,
+    coalesce(k.headers::text, '')::text AS headers,
+    k.body,
+    coalesce(k.codec, '')::text AS codec,
+    coalesce(k.body_len, 0)::bigint AS body_len,
+    coalesce(CASE WHEN k.state = 3 THEN extract(epoch FROM k.done_at) * 1000000 END, 0)::bigint AS done_us,
+    coalesce(CASE WHEN k.state = 1 THEN extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000 END, 0)::bigint AS lease_us
+FROM gatepost.idempotency_keys AS k
+WHERE k.operation = @operation
+    AND k.scope = @scope
+    AND k.key = @key
+    AND (k.expires_at > clock_timestamp() OR (k.state = 1 AND coalesce(k.lease_until > clock_timestamp(), true)));
+
+-- KeyStepsForget removes the steps of a record that has expired, after a claim
+-- began a new one in its row.
+-- name: KeyStepsForget :exec
+DELETE FROM gatepost.idempotency_steps AS s
+USING gatepost.idempotency_keys AS k
+WHERE k.operation = @operation
+    AND k.scope = @scope
+    AND k.key = @key
+    AND s.operation = k.operation
+    AND s.scope = k.scope
+    AND s.key = k.key
+    AND s.done_at < k.created_at;
