@@ -4,7 +4,8 @@
 -- is assigned, and not compiled anew by each statement.
 CREATE DOMAIN gatepost.idem_operation AS text COLLATE "C" CONSTRAINT length CHECK (octet_length(VALUE) BETWEEN 1 AND 200);
 CREATE DOMAIN gatepost.idem_scope AS text COLLATE "C" CONSTRAINT length CHECK (octet_length(VALUE) BETWEEN 1 AND 200);
-CREATE DOMAIN gatepost.idem_key AS text COLLATE "C" CONSTRAINT visible CHECK (VALUE ~ '^[\x21-\x7e]{1,255}$');
+-- Not {1,255}: that takes 70 us to check, and + takes 4.
+CREATE DOMAIN gatepost.idem_key AS text COLLATE "C" CONSTRAINT visible CHECK (VALUE ~ '^[\x21-\x7e]+$' AND octet_length(VALUE) <= 255);
 CREATE DOMAIN gatepost.idem_state AS smallint CONSTRAINT known CHECK (VALUE BETWEEN 1 AND 4);
 CREATE DOMAIN gatepost.idem_fingerprint AS bytea CONSTRAINT sha256 CHECK (octet_length(VALUE) = 32);
 
