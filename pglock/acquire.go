@@ -8,7 +8,6 @@ import (
 
 	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // claim is a validated wish for a lease.
@@ -82,18 +81,22 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquire %q: %w", cl.name, err)
 	}
-	nonce := newNonce() // before sending: it is how a lost answer is found again
+	seq := Sequencer{name: cl.name, nonce: newNonce()} // before sending: it is how a lost answer is found again
 	sent := time.Now()
-	row, err := lockdb.New(shortTx{conn: conn.Conn()}).LeaseAcquire(ctx, lockdb.LeaseAcquireParams{
-		Name: cl.name, Nonce: nonce, Holder: c.cfg.Holder, TtlUs: cl.ttl.Microseconds(), Data: cl.data,
-	})
+	token, err := c.grant(ctx, conn.Conn(), cl, seq)
+	late := errors.Is(err, errLate)
 	switch {
 	case err == nil:
 		conn.Release()
-		return c.granted(ctx, cl, nonce, sent, row)
-	case sqlState(err) == stateLockNotAvailable: // another first INSERT of the name
+		seq.token = token
+		return c.hold(cl, seq, sent)
+	case late:
 		conn.Release()
-		return nil, &HeldError{Name: cl.name, Fenced: true}
+		seq.token = token
+		return nil, c.handBack(ctx, cl, seq)
+	case errors.Is(err, ErrHeld):
+		conn.Release()
+		return nil, err
 	case unstorable(err):
 		conn.Release()
 		return nil, fmt.Errorf("acquire %q: %w: the database can't store the name, the holder or Data: %w", cl.name, ErrInvalidConfig, err)
@@ -102,31 +105,12 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 		return nil, fmt.Errorf("acquire %q: %w", cl.name, translate(err))
 	case ctx.Err() != nil:
 		conn.Release() // closed by pgx; the caller doesn't wait for that
-		c.abandon(ctx, Sequencer{name: cl.name, nonce: nonce}, cl.ttl)
+		c.abandon(ctx, seq, cl.ttl)
 		return nil, fmt.Errorf("acquire %q: %w", cl.name, err)
 	default:
 		discard(ctx, conn)
-		return c.recoverGrant(ctx, cl, nonce, sent, err)
+		return c.recoverGrant(ctx, cl, seq, sent, err)
 	}
-}
-
-// granted turns the answer into a lease that is kept alive, or tells who has it.
-func (c *Client) granted(ctx context.Context, cl claim, nonce string, sent time.Time, row lockdb.LeaseAcquireRow) (*Lease, error) {
-	seq := Sequencer{name: cl.name, token: row.Token, nonce: nonce}
-	if waited := time.Duration(row.WaitedUs) * time.Microsecond; row.Token != 0 && waited > cl.margin {
-		return nil, c.handBack(ctx, cl, seq)
-	}
-	if row.Token != 0 {
-		return c.hold(cl, seq, sent)
-	}
-	held := &HeldError{
-		Name: cl.name, Holder: row.HeldBy, Token: row.HeldToken,
-		Since: row.HeldSince.Time, ExpiresAt: row.HeldUntil.Time, Fenced: !row.Held,
-	}
-	if row.Held {
-		held.RetryAfter = max(0, time.Duration(row.HeldForUs)*time.Microsecond)
-	}
-	return nil, held
 }
 
 // hold registers a lease that was granted. A client that was closed meanwhile
@@ -154,84 +138,14 @@ func (c *Client) hold(cl claim, seq Sequencer, sent time.Time) (*Lease, error) {
 // recoverGrant finds out whether an acquisition without an answer was granted.
 // "Not there" may still become "there" while the old backend works on, so what
 // isn't returned is given back until it can't be.
-func (c *Client) recoverGrant(ctx context.Context, cl claim, nonce string, sent time.Time, cause error) (*Lease, error) {
-	var row lockdb.LeaseByNonceRow
-	err := c.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
-		row, err = q.LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: cl.name, Nonce: nonce})
+func (c *Client) recoverGrant(ctx context.Context, cl claim, seq Sequencer, sent time.Time, cause error) (*Lease, error) {
+	err := c.onControl(ctx, func(conn *pgx.Conn) (err error) {
+		seq.token, err = inShortTx(conn).LeaseByNonce(ctx, lockdb.LeaseByNonceParams{Name: seq.name, Nonce: seq.nonce})
 		return err
 	})
 	if err == nil {
-		return c.hold(cl, Sequencer{name: cl.name, token: row.Token, nonce: nonce}, sent)
+		return c.hold(cl, seq, sent)
 	}
-	c.abandon(ctx, Sequencer{name: cl.name, nonce: nonce}, cl.ttl)
+	c.abandon(ctx, seq, cl.ttl)
 	return nil, fmt.Errorf("acquire %q: %w", cl.name, cause)
-}
-
-// handBack releases a first grant of a name whose INSERT waited for another
-// one: the clock was read before the wait, so part of the TTL is gone. The next
-// try finds the row and takes it by a clock that is read after its lock.
-func (c *Client) handBack(ctx context.Context, cl claim, seq Sequencer) error {
-	if err := c.releaseRow(ctx, c.onApp, seq, ""); err != nil && !errors.Is(err, ErrLost) {
-		c.abandon(ctx, seq, cl.ttl)
-	}
-	return &HeldError{Name: cl.name, Fenced: true}
-}
-
-// abandon gives back, by its nonce, an acquisition that may be granted later or
-// that could not be released: at once, after 1 s, after 5 s and after one TTL.
-// It ends early when the row was released and when the client closes.
-func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) {
-	ctx = context.WithoutCancel(ctx) // the caller's is over: that is why we are here
-	c.inBackground(func() {
-		for _, pause := range []time.Duration{0, time.Second, 4 * time.Second, max(0, ttl-5*time.Second)} {
-			last := c.sleep(ctx, pause) != nil
-			try, cancel := context.WithTimeout(ctx, cleanupTimeout)
-			err := c.releaseRow(try, c.onControl, seq, "")
-			cancel()
-			if err == nil || errors.Is(err, ErrExpired) || last {
-				return
-			}
-		}
-	})
-}
-
-// releaseRow frees the row of one acquisition; the token is zero when it was
-// never learnt. The error matches ErrSuperseded when the row isn't ours (any
-// more) and ErrExpired when it was ours and had lapsed; it is free then, or
-// reserved for the candidate if there is one.
-func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candidate string) error {
-	params := lockdb.LeaseReleaseParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce}
-	wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
-	if candidate != "" {
-		us := reserveFor.Microseconds()
-		params.ReservedFor, params.ReserveUs, wake.ReservedFor = &candidate, &us, &candidate
-	}
-	if seq.token != 0 {
-		params.Token = &seq.token
-	}
-	return on(ctx, shortTx{wake: &wake}, func(q *lockdb.Queries) error {
-		live, err := q.LeaseRelease(ctx, params)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return ErrSuperseded
-		case err == nil && !live:
-			return ErrExpired
-		default:
-			return translate(err)
-		}
-	})
-}
-
-// discard closes a connection whose state is unknown and gives its place in the
-// pool back, after the connection is really closed.
-func discard(ctx context.Context, conn *pgxpool.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	pgConn := conn.Conn().PgConn()
-	_ = pgConn.Close(ctx)
-	select {
-	case <-pgConn.CleanupDone():
-	case <-ctx.Done():
-	}
-	conn.Release()
 }

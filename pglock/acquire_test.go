@@ -136,11 +136,12 @@ func TestTryAcquire_BusyWritesNothingAndLocksNothing(t *testing.T) {
 	acquire(t, client(t, pool, pglock.Config{}), name, nil)
 
 	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	got, err := lockdb.New(tx).LeaseAcquire(t.Context(), lockdb.LeaseAcquireParams{
+	_, err := lockdb.New(tx).LeaseTake(t.Context(), lockdb.LeaseTakeParams{
 		Name: name, Nonce: "00000000-0000-4000-8000-000000000000", Holder: "busy", TtlUs: 1e6,
 	})
-	if err != nil || got.Token != 0 || !got.Held {
-		t.Fatalf("%+v, %v; want busy", got, err)
+	got, lookErr := lockdb.New(tx).LeaseLook(t.Context(), lockdb.LeaseLookParams{Name: name, Holder: "busy"})
+	if !errors.Is(err, pgx.ErrNoRows) || lookErr != nil || !got.Held {
+		t.Fatalf("%v, %+v, %v; want busy", err, got, lookErr)
 	}
 	var xid *string // no transaction id: no row lock, no write, no WAL
 	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id_if_assigned()::text`).Scan(&xid); err != nil {

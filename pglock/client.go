@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -24,6 +24,9 @@ type Client struct {
 	beat    *heartbeat
 	waiting *waiting
 	trace   tracers
+	// explicit says that the pool's sessions are not READ COMMITTED and READ WRITE by
+	// themselves, as the first try found out: each statement needs its BEGIN then.
+	explicit atomic.Bool
 
 	// closing is closed when Close is first called, closed when it is through.
 	closing, closed chan struct{}
@@ -172,18 +175,17 @@ func (c *Client) inBackground(fn func()) (started bool) {
 	return !c.drained
 }
 
-// onControl runs one query in a short transaction over the control pool, and
-// once more over a new connection when the old one turns out to be dead: all
+// onControl runs fn over the control pool, and once more over a new connection when the old one turns out to be dead: all
 // that is sent there can be repeated. After Close it uses the application's pool.
-func (c *Client) onControl(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
-	again, err := c.onControlOnce(ctx, kind, fn)
+func (c *Client) onControl(ctx context.Context, fn func(*pgx.Conn) error) error {
+	again, err := c.onControlOnce(ctx, fn)
 	if again && ctx.Err() == nil {
-		_, err = c.onControlOnce(ctx, kind, fn)
+		_, err = c.onControlOnce(ctx, fn)
 	}
 	return err
 }
 
-func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) (again bool, err error) {
+func (c *Client) onControlOnce(ctx context.Context, fn func(*pgx.Conn) error) (again bool, err error) {
 	pool, err := c.control.get(ctx)
 	if errors.Is(err, ErrClosed) {
 		pool, err = c.pool, nil
@@ -191,7 +193,7 @@ func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockd
 	if err != nil {
 		return false, err
 	}
-	err = onPool(ctx, pool, kind, fn)
+	err = onPool(ctx, pool, fn)
 	if err == nil || errors.Is(err, pgx.ErrNoRows) {
 		return false, err
 	}
@@ -202,26 +204,24 @@ func (c *Client) onControlOnce(ctx context.Context, kind shortTx, fn func(*lockd
 	return dead || c.control.isReplaced(pool), err // by another's failure, perhaps
 }
 
-// runner runs one query in a short transaction: onControl or onApp.
-type runner func(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error
+// runner runs something on a connection: onControl or onApp.
+type runner func(ctx context.Context, fn func(*pgx.Conn) error) error
 
-// onApp runs one query in a short transaction over the application's pool, or
-// over the control pool while all of the application's connections are in use.
-func (c *Client) onApp(ctx context.Context, kind shortTx, fn func(*lockdb.Queries) error) error {
+// onApp runs fn over the application's pool, or over the control pool while all of the application's connections are in use.
+func (c *Client) onApp(ctx context.Context, fn func(*pgx.Conn) error) error {
 	if stat := c.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return c.onControl(ctx, kind, fn)
+		return c.onControl(ctx, fn)
 	}
-	return onPool(ctx, c.pool, kind, fn)
+	return onPool(ctx, c.pool, fn)
 }
 
-func onPool(ctx context.Context, pool *pgxpool.Pool, kind shortTx, fn func(*lockdb.Queries) error) error {
+func onPool(ctx context.Context, pool *pgxpool.Pool, fn func(*pgx.Conn) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return &notSentError{err}
 	}
 	defer conn.Release()
-	kind.conn = conn.Conn()
-	return fn(lockdb.New(kind))
+	return fn(conn.Conn())
 }
 
 // notSentError marks an error before anything was sent: the outcome is known.

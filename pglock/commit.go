@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
 )
 
 // origin says which transaction it was, and on which server: a transaction id
@@ -23,8 +24,8 @@ func (c *Client) resolveCommit(ctx context.Context, from origin, cause error) er
 	defer cancel()
 	for {
 		var row lockdb.TransactionStatusRow
-		err := c.onControl(ctx, shortTx{}, func(q *lockdb.Queries) (err error) {
-			row, err = q.TransactionStatus(ctx, from.xid)
+		err := c.onControl(ctx, func(conn *pgx.Conn) (err error) {
+			row, err = inShortTx(conn).TransactionStatus(ctx, from.xid)
 			return err
 		})
 		known, committed := from.outcome(row)

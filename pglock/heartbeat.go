@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
 )
 
 // maxRenewTry bounds one renewal whatever the TTL, so that a connection that
@@ -32,6 +33,8 @@ type heartbeat struct {
 	mu      sync.Mutex
 	started bool
 	leases  map[*Lease]*schedule
+	// next is when the goroutine wakes up by itself.
+	next time.Time
 }
 
 // schedule is when a lease is renewed next.
@@ -57,12 +60,15 @@ func (h *heartbeat) add(l *Lease) {
 	if l.Err() != nil { // lost before it got here
 		return
 	}
-	h.leases[l] = &schedule{due: l.Deadline().Add(l.margin - l.ttl + l.renewEvery)}
+	s := &schedule{due: l.Deadline().Add(l.margin - l.ttl + l.renewEvery)}
+	h.leases[l] = s
 	if !h.started {
 		h.started = true
 		go h.run() // owned by close
 	}
-	h.signal()
+	if s.due.Before(h.next) { // waking a goroutine costs a tenth of an acquisition
+		h.signal()
+	}
 }
 
 func (h *heartbeat) remove(l *Lease) {
@@ -109,14 +115,14 @@ func (h *heartbeat) run() {
 		if len(batch) > 0 {
 			h.tries.Go(func() { h.try(ctx, batch) })
 		}
-		timer.Reset(next)
+		timer.Reset(time.Until(next))
 	}
 }
 
-// takeDue picks the leases to renew now, and says how long to sleep. When one is
+// takeDue picks the leases to renew now, and says when to look again. When one is
 // due, those that would be due within half their own interval go with it, so
 // that leases acquired at different moments end up in one statement.
-func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Duration) {
+func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var shortest time.Duration // of the intervals that are due
@@ -125,18 +131,18 @@ func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Duration) 
 			shortest = l.renewEvery
 		}
 	}
-	next = time.Hour
+	h.next = now.Add(time.Hour)
 	for l, s := range h.leases {
 		switch {
 		case s.trying:
 		case l.renewEvery <= batchSpread*shortest && !s.due.After(now.Add(l.renewEvery/2)):
 			s.trying = true
 			batch = append(batch, l)
-		default: // at once, when it is due but has more time than this batch
-			next = min(next, max(0, s.due.Sub(now)))
+		case s.due.Before(h.next): // in the past, when it is due but has more time than this batch
+			h.next = s.due
 		}
 	}
-	return batch, next
+	return batch, h.next
 }
 
 // try renews a batch once and schedules the next renewal of each lease.
@@ -186,9 +192,9 @@ func (h *heartbeat) renew(ctx context.Context, batch []*Lease) (outcomes []outco
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	outcomes = make([]outcome, len(batch))
-	err = h.client.onControl(ctx, shortTx{}, func(q *lockdb.Queries) error {
+	err = h.client.onControl(ctx, func(conn *pgx.Conn) error {
 		sent := time.Now()
-		rows, err := q.LeaseRenew(ctx, p)
+		rows, err := inShortTx(conn).LeaseRenew(ctx, p)
 		if err != nil {
 			return err
 		}

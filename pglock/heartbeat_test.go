@@ -249,7 +249,7 @@ func TestDeadline_CountsFromWhenTheRequestWasSent(t *testing.T) {
 	c := client(t, pool, pglock.Config{TTL: ttl, SafetyMargin: margin, RenewEvery: 4 * time.Second})
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 
-	reached := proxy.next(fault{match: "LeaseAcquire", delay: late})
+	reached := proxy.next(fault{match: "LeaseInsert", delay: late})
 	l := acquire(t, c, pgtest.Name(t), nil)
 	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) {
 		t.Errorf("after an acquisition: %s too late", l.Deadline().Sub(limit))

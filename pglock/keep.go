@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
 )
 
 // start runs the goroutines with the first waiter. They end with the client, and
@@ -110,8 +111,8 @@ func (w *waiting) register(ctx context.Context, queues []*queue) error {
 	for _, q := range queues {
 		p.Names, p.Waiters = append(p.Names, q.name), append(p.Waiters, q.id)
 	}
-	return w.client.onControl(ctx, shortTx{}, func(db *lockdb.Queries) error {
-		return translate(db.WaiterKeep(ctx, p))
+	return w.client.onControl(ctx, func(conn *pgx.Conn) error {
+		return translate(inShortTx(conn).WaiterKeep(ctx, p))
 	})
 }
 
@@ -122,8 +123,8 @@ func (w *waiting) look(ctx context.Context, queues []*queue) error {
 	for i, q := range queues {
 		names[i] = q.name
 	}
-	return w.client.onControl(ctx, shortTx{}, func(db *lockdb.Queries) error {
-		free, err := db.WaiterFree(ctx, lockdb.WaiterFreeParams{Names: names, Holder: w.client.cfg.Holder})
+	return w.client.onControl(ctx, func(conn *pgx.Conn) error {
+		free, err := inShortTx(conn).WaiterFree(ctx, lockdb.WaiterFreeParams{Names: names, Holder: w.client.cfg.Holder})
 		w.signalNames(free)
 		return err
 	})
@@ -145,9 +146,7 @@ func (w *waiting) forget(ctx context.Context, gone []*queue) {
 	for _, q := range gone {
 		select {
 		case <-q.wake:
-			_ = w.client.onControl(ctx, shortTx{}, func(db *lockdb.Queries) error {
-				return db.WaiterWake(ctx, lockdb.WaiterWakeParams{Name: q.name})
-			})
+			w.client.wake(ctx, w.client.onControl, lockdb.WaiterWakeParams{Name: q.name})
 		default:
 		}
 	}
@@ -161,7 +160,7 @@ func (w *waiting) forgetAll(ctx context.Context) {
 func (w *waiting) delete(ctx context.Context, p lockdb.WaiterForgetParams) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	err := w.client.onControl(ctx, shortTx{}, func(db *lockdb.Queries) error { return db.WaiterForget(ctx, p) })
+	err := w.client.onControl(ctx, func(conn *pgx.Conn) error { return inShortTx(conn).WaiterForget(ctx, p) })
 	if err != nil {
 		w.client.cfg.Logger.DebugContext(ctx, "waiters not deleted, they lapse", "err", err)
 	}

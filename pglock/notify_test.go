@@ -121,7 +121,7 @@ func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 	order := make(chan int, 5)
 	var waiters sync.WaitGroup
 	for i := range cap(order) {
-		before := counter.tries.Load()
+		before := counter.busy.Load()
 		waiters.Go(func() {
 			l, err := second.Acquire(t.Context(), name, nil)
 			if err != nil {
@@ -133,7 +133,7 @@ func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 		})
 		// The first one tries twice, the others once, before they queue.
 		eventually(t, "its first try", 10*time.Second, func() bool {
-			return counter.tries.Load() >= before+1+int64(min(i, 1)^1)
+			return counter.busy.Load() >= before+1+int64(min(i, 1)^1)
 		})
 		registered(t, pool, name, 1)
 	}
@@ -146,22 +146,25 @@ func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 	}
 }
 
-// counting counts the statements that acquire.
-type counting struct{ tries atomic.Int64 }
+// counting counts the tries to acquire, and those that were told who has it.
+type counting struct{ tries, busy atomic.Int64 }
 
-func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
+type countKey struct{}
+
+func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	switch {
+	case strings.Contains(data.SQL, "name: LeaseTake"):
+		return context.WithValue(ctx, countKey{}, &c.tries)
+	case strings.Contains(data.SQL, "name: LeaseLook"):
+		return context.WithValue(ctx, countKey{}, &c.busy)
+	default:
+		return ctx
+	}
 }
-func (*counting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (c *counting) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-func (*counting) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
-
-func (c *counting) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	if strings.Contains(data.SQL, "name: LeaseAcquire") {
-		c.tries.Add(1)
+func (c *counting) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if n, ok := ctx.Value(countKey{}).(*atomic.Int64); ok {
+		n.Add(1)
 	}
 }
 

@@ -157,16 +157,16 @@ func TestClock_IsReadByTheStatementAndNotByTheTransaction(t *testing.T) {
 	if err != nil || live {
 		t.Errorf("release of a lapsed lease: live = %t, %v", live, err)
 	}
-	take := func(name string) lockdb.LeaseAcquireRow {
-		got, err := q.LeaseAcquire(t.Context(), lockdb.LeaseAcquireParams{Name: name, Nonce: otherNonce, Holder: "new", TtlUs: 60e6})
-		if err != nil || got.Token == 0 {
-			t.Fatalf("acquire %s: %+v, %v", name, got, err)
-		}
-		return got
+	took, err := q.LeaseTake(t.Context(), lockdb.LeaseTakeParams{Name: lapsing, Nonce: otherNonce, Holder: "new", TtlUs: 60e6})
+	if err != nil {
+		t.Fatal(err)
 	}
-	took, made := take(lapsing), take(free)
-	if took.Token < old.UnixMicro() || made.Token < old.UnixMicro() || took.Token <= lapsingLease.Token() {
-		t.Errorf("tokens %d and %d are older than %d", took.Token, made.Token, old.UnixMicro())
+	made, err := q.LeaseInsert(t.Context(), lockdb.LeaseInsertParams{Name: free, Nonce: otherNonce, Holder: "new", TtlUs: 60e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took < old.UnixMicro() || made.Token < old.UnixMicro() || took <= lapsingLease.Token() {
+		t.Errorf("tokens %d and %d are older than %d", took, made.Token, old.UnixMicro())
 	}
 	commit(t, tx)
 	for _, name := range []string{kept, lapsing, free} {

@@ -13,14 +13,12 @@ import (
 // query and COMMIT leave together. A result counts only after COMMIT was
 // answered, so Scan and Err report its error too. After a plain error the
 // connection is usable again.
-type shortTx struct {
-	conn *pgx.Conn
-	// wake is sent after COMMIT, as a transaction of its own, READ COMMITTED too,
-	// whose failure changes nothing: for what frees a name.
-	wake *lockdb.WaiterWakeParams
-}
+type shortTx struct{ conn *pgx.Conn }
 
 var _ lockdb.DBTX = shortTx{}
+
+// inShortTx runs the next query in a short transaction.
+func inShortTx(conn *pgx.Conn) *lockdb.Queries { return lockdb.New(shortTx{conn: conn}) }
 
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
@@ -37,10 +35,6 @@ func (s shortTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 	batch := &pgx.Batch{}
 	batch.BeginTx(readCommitted)
 	batch.Queue(sql, args...)
-	if s.wake != nil {
-		batch.Queue("COMMIT AND CHAIN")
-		batch.Queue(lockdb.WaiterWake, s.wake.Name, s.wake.Slot, s.wake.ReservedFor)
-	}
 	batch.Queue("COMMIT")
 
 	results := s.conn.SendBatch(ctx, batch)
@@ -92,8 +86,8 @@ func (r *shortTxRows) finish() {
 	if r.Rows != nil {
 		r.Rows.Close()
 	}
-	_, r.err = r.results.Exec()                               // COMMIT, or the error of what came before
-	if err := r.results.Close(); err != nil || r.err != nil { // the wake's, perhaps
+	_, r.err = r.results.Exec() // COMMIT, or the error of what came before
+	if err := r.results.Close(); err != nil || r.err != nil {
 		_ = r.results.Tx().Rollback(r.ctx) // pgx closes the connection when that fails
 	}
 }

@@ -16,7 +16,7 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{})
-	reached := proxy.next(fault{match: "LeaseAcquire"})
+	reached := proxy.next(fault{match: "LeaseInsert"})
 	l := acquire(t, c, name, nil)
 	<-reached
 	if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
@@ -31,7 +31,7 @@ func TestTryAcquire_RequestThatNeverArrivedGrantsNothing(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
-	proxy.next(fault{match: "LeaseAcquire", lose: true})
+	proxy.next(fault{match: "LeaseInsert", lose: true})
 	if _, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil); err == nil || errors.Is(err, pglock.ErrHeld) {
 		t.Fatalf("TryAcquire: %v, want the connection's error", err)
 	}
@@ -47,7 +47,7 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reached := proxy.next(fault{match: "LeaseAcquire", delay: 300 * time.Millisecond})
+	reached := proxy.next(fault{match: "LeaseInsert", delay: 300 * time.Millisecond})
 	go func() {
 		<-reached
 		eventually(t, "the grant", 5*time.Second, func() bool {
@@ -85,7 +85,7 @@ func TestRelease_LostReplyFreesTheRow(t *testing.T) {
 		c := client(t, pool, pglock.Config{TTL: time.Hour})
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
-		proxy.next(fault{match: "LeaseRelease", lose: lose})
+		proxy.next(fault{match: "LeaseFree", lose: lose})
 		if err := l.Release(t.Context()); err == nil {
 			t.Error("Release without an answer returned nil")
 		}

@@ -60,16 +60,16 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyDatabase(t)
 	want(t, gatepost(t, url, "migrate", "status"), 1, "run: gatepost migrate up")
-	want(t, gatepost(t, url, "migrate", "up"), 0, "5 of 5 migrations are applied (+5)")
-	want(t, gatepost(t, url, "migrate", "up"), 0, "5 of 5 migrations are applied (+0)")
+	want(t, gatepost(t, url, "migrate", "up"), 0, "6 of 6 migrations are applied (+6)")
+	want(t, gatepost(t, url, "migrate", "up"), 0, "6 of 6 migrations are applied (+0)")
 	want(t, gatepost(t, url, "migrate", "status"), 0, "00001_leases.sql")
 
 	var all []migrations.MigrationStatus
 	r := gatepost(t, url, "migrate", "status", "--json")
-	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || int64(len(all)) != migrations.Latest() || !all[4].Applied {
+	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil || int64(len(all)) != migrations.Latest() || !all[5].Applied {
 		t.Errorf("status --json printed %q (%v)", r.stdout, err)
 	}
-	want(t, gatepost(t, "", "migrate", "down", "--database-url", url), 0, "0 of 5 migrations are applied (-5)")
+	want(t, gatepost(t, "", "migrate", "down", "--database-url", url), 0, "0 of 6 migrations are applied (-6)")
 }
 
 func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {
@@ -88,7 +88,7 @@ func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("the refused down harmed the lease: %v", err)
 	}
-	want(t, gatepost(t, url, "migrate", "down", "--force"), 0, "(-5)")
+	want(t, gatepost(t, url, "migrate", "down", "--force"), 0, "(-6)")
 }
 
 func TestMigrate_SQLNeedsNoDatabase(t *testing.T) {

@@ -11,161 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const LeaseAcquire = `-- name: LeaseAcquire :one
-WITH settings AS MATERIALIZED (
-    SELECT
-        set_config('lock_timeout', '100', true) AS lock_timeout,
-        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
-            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
-), seen AS MATERIALIZED (
-    SELECT
-        l.token,
-        coalesce(l.holder, l.reserved_for) AS holder,
-        l.acquired_at,
-        coalesce(l.reserved_until, l.expires_at) AS expires_at,
-        (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
-            OR (l.reserved_until > clock_timestamp() AND l.reserved_for <> $1::text) AS held
-    FROM gatepost.leases AS l
-    WHERE l.name = $2
-        AND l.slot = $3
-), locked AS MATERIALIZED (
-    SELECT l.name, l.slot, l.token, l.nonce, l.expires_at, l.reserved_for, l.reserved_until
-    FROM gatepost.leases AS l
-    WHERE l.name = $2
-        AND l.slot = $3
-        AND (l.nonce IS NULL OR l.expires_at <= clock_timestamp())
-        AND (l.reserved_for IS NULL OR l.reserved_for = $1::text OR l.reserved_until <= clock_timestamp())
-    FOR UPDATE SKIP LOCKED
-), clocked AS MATERIALIZED (
-    SELECT
-        locked.name,
-        locked.slot,
-        locked.token,
-        locked.nonce,
-        locked.expires_at,
-        locked.reserved_for,
-        locked.reserved_until,
-        clock_timestamp() AS at
-    FROM locked
-), taken AS (
-    UPDATE gatepost.leases AS l
-    SET
-        token = greatest(clocked.token + 1, (extract(epoch FROM clocked.at) * 1000000)::bigint),
-        nonce = ($4::text)::uuid,
-        holder = $1::text,
-        acquired_at = clocked.at,
-        renewed_at = clocked.at,
-        expires_at = clocked.at + $5::bigint * interval '1 microsecond',
-        transitions = l.transitions + 1,
-        data = ($6::text)::jsonb,
-        reserved_for = NULL,
-        reserved_until = NULL
-    FROM clocked
-    WHERE l.name = clocked.name
-        AND l.slot = clocked.slot
-        AND (clocked.nonce IS NULL OR clocked.expires_at <= clocked.at)
-        AND (clocked.reserved_for IS NULL OR clocked.reserved_for = $1::text OR clocked.reserved_until <= clocked.at)
-    RETURNING l.token, l.transitions
-), made AS (
-    INSERT INTO gatepost.leases AS l (name, slot, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data)
-    SELECT
-        $2,
-        $3,
-        (extract(epoch FROM n.at) * 1000000)::bigint,
-        ($4::text)::uuid,
-        $1::text,
-        n.at,
-        n.at,
-        n.at + $5::bigint * interval '1 microsecond',
-        1,
-        ($6::text)::jsonb
-    FROM settings
-    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
-    WHERE NOT EXISTS (SELECT FROM seen)
-    ON CONFLICT DO NOTHING
-    RETURNING l.token, l.transitions, l.acquired_at
-), granted AS (
-    SELECT taken.token, taken.transitions, NULL::timestamptz AS made_at FROM taken
-    UNION ALL
-    SELECT made.token, made.transitions, made.acquired_at FROM made
-)
-SELECT
-    coalesce(g.token, 0)::bigint AS token,
-    coalesce(g.transitions, 0)::bigint AS transitions,
-    coalesce(extract(epoch FROM clock_timestamp() - g.made_at) * 1000000, 0)::bigint AS waited_us,
-    coalesce(s.held, false)::boolean AS held,
-    coalesce(s.holder, '')::text AS held_by,
-    coalesce(s.token, 0)::bigint AS held_token,
-    coalesce(s.acquired_at, 'epoch')::timestamptz AS held_since,
-    coalesce(s.expires_at, 'epoch')::timestamptz AS held_until,
-    coalesce(extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS held_for_us
-FROM settings
-LEFT JOIN granted AS g ON true
-LEFT JOIN seen AS s ON true
-`
-
-type LeaseAcquireParams struct {
-	Holder string
-	Name   string
-	Slot   int32
-	Nonce  string
-	TtlUs  int64
-	Data   *string
-}
-
-type LeaseAcquireRow struct {
-	Token       int64
-	Transitions int64
-	WaitedUs    int64
-	Held        bool
-	HeldBy      string
-	HeldToken   int64
-	HeldSince   pgtype.Timestamptz
-	HeldUntil   pgtype.Timestamptz
-	HeldForUs   int64
-}
-
-// LeaseAcquire takes a name that is free, and not reserved for another holder, or
-// expired, in one statement, and always returns one row: token 0 means not granted, and then held and the
-// holder columns say who has it, as read without a lock. A busy try locks
-// nothing and writes nothing. SKIP LOCKED: an acquire that waited could be
-// granted after its caller gave up. FOR UPDATE, not FOR NO KEY UPDATE: it must
-// not pass a fence. The clock is read after the lock and the expiry is tested
-// against that reading; the join is on the key only, because the UPDATE scans
-// an older snapshot than the version that was locked. The token is minted here
-// and nowhere else. ON CONFLICT names no index: with (name, slot) alone, two first
-// INSERTs in the same microsecond can meet in leases_token_key, and that is an
-// error. Only the first INSERT of a name can wait, for another one,
-// and its values are computed before: waited_us tells how long ago that was, and
-// the caller hands a late grant back; the settings bound that wait, and make an
-// asynchronous commit a durable one, since a grant that was answered must survive
-// a crash; a stronger setting is left. Runs at READ COMMITTED.
-func (q *Queries) LeaseAcquire(ctx context.Context, arg LeaseAcquireParams) (LeaseAcquireRow, error) {
-	row := q.db.QueryRow(ctx, LeaseAcquire,
-		arg.Holder,
-		arg.Name,
-		arg.Slot,
-		arg.Nonce,
-		arg.TtlUs,
-		arg.Data,
-	)
-	var i LeaseAcquireRow
-	err := row.Scan(
-		&i.Token,
-		&i.Transitions,
-		&i.WaitedUs,
-		&i.Held,
-		&i.HeldBy,
-		&i.HeldToken,
-		&i.HeldSince,
-		&i.HeldUntil,
-		&i.HeldForUs,
-	)
-	return i, err
-}
-
 const LeaseByNonce = `-- name: LeaseByNonce :one
-SELECT l.token, l.transitions
+SELECT l.token
 FROM gatepost.leases AS l
 WHERE l.name = $1
     AND l.slot = $2
@@ -179,17 +26,178 @@ type LeaseByNonceParams struct {
 	Nonce string
 }
 
-type LeaseByNonceRow struct {
-	Token       int64
-	Transitions int64
-}
-
 // LeaseByNonce finds out whether an acquisition whose answer was lost was
 // granted. No row: not, or not yet.
-func (q *Queries) LeaseByNonce(ctx context.Context, arg LeaseByNonceParams) (LeaseByNonceRow, error) {
+func (q *Queries) LeaseByNonce(ctx context.Context, arg LeaseByNonceParams) (int64, error) {
 	row := q.db.QueryRow(ctx, LeaseByNonce, arg.Name, arg.Slot, arg.Nonce)
-	var i LeaseByNonceRow
-	err := row.Scan(&i.Token, &i.Transitions)
+	var token int64
+	err := row.Scan(&token)
+	return token, err
+}
+
+const LeaseFree = `-- name: LeaseFree :one
+UPDATE gatepost.leases AS l
+SET
+    nonce = NULL,
+    holder = NULL,
+    data = NULL,
+    renewed_at = statement_timestamp(),
+    expires_at = statement_timestamp(),
+    reserved_for = NULL,
+    reserved_until = l.expires_at
+WHERE l.name = $1
+    AND l.slot = $2
+    AND l.nonce = ($3::text)::uuid
+    AND l.token = $4::bigint
+    AND current_setting('transaction_isolation') = 'read committed'
+RETURNING (l.reserved_until > clock_timestamp())::boolean AS live
+`
+
+type LeaseFreeParams struct {
+	Name  string
+	Slot  int32
+	Nonce string
+	Token int64
+}
+
+// LeaseFree is LeaseRelease where nobody is to have the name next and the token is
+// known, without a lock before the UPDATE: what that compares never changes back,
+// and the clock that decides is read after it. The old expiry goes through
+// reserved_until, which means nothing without reserved_for, because RETURNING can't
+// see the old row before PostgreSQL 18. No row: it is for LeaseRelease to say why. It
+// may run by itself: outside READ COMMITTED, where it can fail with 40001, it does
+// nothing.
+func (q *Queries) LeaseFree(ctx context.Context, arg LeaseFreeParams) (bool, error) {
+	row := q.db.QueryRow(ctx, LeaseFree,
+		arg.Name,
+		arg.Slot,
+		arg.Nonce,
+		arg.Token,
+	)
+	var live bool
+	err := row.Scan(&live)
+	return live, err
+}
+
+const LeaseInsert = `-- name: LeaseInsert :one
+WITH settings AS MATERIALIZED (
+    SELECT
+        set_config('lock_timeout', '100', true) AS lock_timeout,
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
+), made AS (
+    INSERT INTO gatepost.leases AS l (name, slot, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data)
+    SELECT
+        $1,
+        $2,
+        (extract(epoch FROM n.at) * 1000000)::bigint,
+        ($3::text)::uuid,
+        $4::text,
+        n.at,
+        n.at,
+        n.at + ($5::bigint)::gatepost.lease_ttl * interval '1 microsecond',
+        1,
+        ($6::text)::jsonb
+    FROM settings
+    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
+    ON CONFLICT DO NOTHING
+    RETURNING l.token, l.acquired_at
+)
+SELECT
+    made.token::bigint AS token,
+    (extract(epoch FROM clock_timestamp() - made.acquired_at) * 1000000)::bigint AS waited_us
+FROM made
+`
+
+type LeaseInsertParams struct {
+	Name   string
+	Slot   int32
+	Nonce  string
+	Holder string
+	TtlUs  int64
+	Data   *string
+}
+
+type LeaseInsertRow struct {
+	Token    int64
+	WaitedUs int64
+}
+
+// LeaseInsert makes the row of a name that was never acquired, or was collected,
+// and grants it. No row: another first INSERT came before. ON CONFLICT names no index:
+// with (name, slot) alone, two first INSERTs in the same microsecond can meet in
+// leases_token_key, and that is an error. It can wait for another first INSERT,
+// and its values are computed before: waited_us tells how long ago that was, and
+// the caller hands a late grant back; the settings bound that wait, and make an
+// asynchronous commit a durable one, since a grant that was answered must survive
+// a crash; a stronger setting is left. Runs at READ COMMITTED.
+func (q *Queries) LeaseInsert(ctx context.Context, arg LeaseInsertParams) (LeaseInsertRow, error) {
+	row := q.db.QueryRow(ctx, LeaseInsert,
+		arg.Name,
+		arg.Slot,
+		arg.Nonce,
+		arg.Holder,
+		arg.TtlUs,
+		arg.Data,
+	)
+	var i LeaseInsertRow
+	err := row.Scan(&i.Token, &i.WaitedUs)
+	return i, err
+}
+
+const LeaseLook = `-- name: LeaseLook :one
+SELECT
+    coalesce(
+        (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+            OR (l.reserved_until > clock_timestamp() AND l.reserved_for <> $1::text),
+        false
+    )::boolean AS held,
+    coalesce(l.holder, l.reserved_for, '')::text AS holder,
+    l.token::bigint AS token,
+    l.acquired_at,
+    until.at::timestamptz AS expires_at,
+    (extract(epoch FROM until.at - clock_timestamp()) * 1000000)::bigint AS left_us,
+    (current_setting('transaction_isolation') = 'read committed')::boolean AS read_committed
+FROM gatepost.leases AS l
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN l.nonce IS NULL THEN coalesce(l.reserved_until, l.expires_at) ELSE l.expires_at END AS at
+) AS until
+WHERE l.name = $2
+    AND l.slot = $3
+`
+
+type LeaseLookParams struct {
+	Holder string
+	Name   string
+	Slot   int32
+}
+
+type LeaseLookRow struct {
+	Held          bool
+	Holder        string
+	Token         int64
+	AcquiredAt    pgtype.Timestamptz
+	ExpiresAt     pgtype.Timestamptz
+	LeftUs        int64
+	ReadCommitted bool
+}
+
+// LeaseLook tells, without a lock, why a name could not be taken: held says that
+// somebody holds it, or that it is reserved for somebody else. Not held: a fence, or for
+// a moment another statement, has the row. read_committed tells whether LeaseTake
+// could have run by itself. No row: LeaseInsert is to make it.
+func (q *Queries) LeaseLook(ctx context.Context, arg LeaseLookParams) (LeaseLookRow, error) {
+	row := q.db.QueryRow(ctx, LeaseLook, arg.Holder, arg.Name, arg.Slot)
+	var i LeaseLookRow
+	err := row.Scan(
+		&i.Held,
+		&i.Holder,
+		&i.Token,
+		&i.AcquiredAt,
+		&i.ExpiresAt,
+		&i.LeftUs,
+		&i.ReadCommitted,
+	)
 	return i, err
 }
 
@@ -291,7 +299,7 @@ WITH settings AS MATERIALIZED (
     UPDATE gatepost.leases AS l
     SET
         renewed_at = clocked.at,
-        expires_at = clocked.at + clocked.ttl_us * interval '1 microsecond'
+        expires_at = clocked.at + clocked.ttl_us::gatepost.lease_ttl * interval '1 microsecond'
     FROM clocked
     WHERE l.name = clocked.name
         AND l.slot = clocked.slot
@@ -363,4 +371,79 @@ func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) ([]Lease
 		return nil, err
 	}
 	return items, nil
+}
+
+const LeaseTake = `-- name: LeaseTake :one
+UPDATE gatepost.leases AS l
+SET
+    token = greatest(clocked.token + 1, (extract(epoch FROM clocked.at) * 1000000)::bigint),
+    nonce = ($1::text)::uuid,
+    holder = $2::text,
+    acquired_at = clocked.at,
+    renewed_at = clocked.at,
+    expires_at = clocked.at + ($3::bigint)::gatepost.lease_ttl * interval '1 microsecond',
+    transitions = clocked.transitions + 1,
+    data = ($4::text)::jsonb,
+    reserved_for = NULL,
+    reserved_until = NULL
+FROM (
+    SELECT
+        locked.token,
+        locked.nonce,
+        locked.expires_at,
+        locked.transitions,
+        locked.reserved_for,
+        locked.reserved_until,
+        clock_timestamp() AS at
+    FROM (
+        SELECT f.token, f.nonce, f.expires_at, f.transitions, f.reserved_for, f.reserved_until
+        FROM gatepost.leases AS f
+        WHERE f.name = $5
+            AND f.slot = $6
+            AND (f.nonce IS NULL OR f.expires_at <= clock_timestamp())
+            AND (f.reserved_for IS NULL OR f.reserved_for = $2::text OR f.reserved_until <= clock_timestamp())
+            AND current_setting('transaction_isolation') = 'read committed'
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
+    OFFSET 0 -- a fence for the planner: the clock is read above the lock
+) AS clocked
+WHERE l.name = $5
+    AND l.slot = $6
+    AND (clocked.nonce IS NULL OR clocked.expires_at <= clocked.at)
+    AND (clocked.reserved_for IS NULL OR clocked.reserved_for = $2::text OR clocked.reserved_until <= clocked.at)
+    AND CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+        THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END
+RETURNING l.token::bigint AS token
+`
+
+type LeaseTakeParams struct {
+	Nonce  string
+	Holder string
+	TtlUs  int64
+	Data   *string
+	Name   string
+	Slot   int32
+}
+
+// LeaseTake takes a name whose row is there and free, not reserved for another
+// holder, or expired. No row: not granted, and nothing was written or locked; LeaseLook
+// tells why. SKIP LOCKED: an acquire that waited could be granted after its
+// caller gave up. FOR UPDATE, not FOR NO KEY UPDATE: it must not pass a fence. The
+// clock is read after the lock and the expiry is tested against that reading, on
+// the version that was locked; the join is on the key only, because the UPDATE
+// scans an older snapshot. The token is minted here, and in LeaseInsert for the first.
+// An asynchronous commit is made a durable one. It may run by itself: outside READ
+// COMMITTED, where the lock can fail with 40001, it does nothing.
+func (q *Queries) LeaseTake(ctx context.Context, arg LeaseTakeParams) (int64, error) {
+	row := q.db.QueryRow(ctx, LeaseTake,
+		arg.Nonce,
+		arg.Holder,
+		arg.TtlUs,
+		arg.Data,
+		arg.Name,
+		arg.Slot,
+	)
+	var token int64
+	err := row.Scan(&token)
+	return token, err
 }
