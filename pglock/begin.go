@@ -53,24 +53,28 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	}
 	// The limit counts from here, not from the answer: the server may have locked
 	// the row long before that arrives.
-	begun := time.Now()
-	limited, cancel := context.WithDeadline(ctx, begun.Add(c.cfg.FenceTimeout))
-	defer cancel()
+	deadline := time.Now().Add(c.cfg.FenceTimeout)
+	dog := watch(conn, deadline)
 	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:]}
-	row, err := lockdb.New(begin).LeaseFenceFirst(limited, lockdb.LeaseFenceFirstParams{
+	row, err := lockdb.New(begin).LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
 		LimitMs: c.cfg.FenceTimeout.Milliseconds(),
 		Name:    first.name, Slot: first.slot, Token: first.token, Nonce: first.nonce,
 	})
+	var from origin
 	if err == nil && row.Live {
-		return newFencedTx(c, conn, begin.tx, first.name, begun, origin{
-			xid: row.Xid, system: row.SystemIdentifier, timeline: row.Timeline,
-		}), nil
+		from, err = c.origin(ctx, begin.tx, row)
+		if err == nil {
+			return &fencedTx{
+				Tx: begin.tx, conn: conn, dog: dog, client: c, name: first.name, origin: from, deadline: deadline,
+			}, nil
+		}
 	}
 	begin.abort(ctx)
 	err = refusal(ctx, lockdb.New(conn), seqs[begin.failed], err)
+	bit := dog.stop()
 	conn.Release()
-	if limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w (%s): %w", ErrFenceTimeout, c.cfg.FenceTimeout, err)
+	if bit && ctx.Err() == nil {
+		return nil, c.timedOut(first.name, err)
 	}
 	return nil, err
 }

@@ -11,7 +11,32 @@ import (
 
 // origin says which transaction it was, and on which server: a transaction id
 // means nothing on another one, nor on another timeline of the same.
-type origin struct{ xid, system, timeline string }
+type origin struct {
+	xid string
+	*server
+}
+
+// server is one start of a server that writes. What names it is read from a file,
+// so it is asked once a start and not in each transaction.
+type server struct {
+	started          time.Time
+	system, timeline string
+}
+
+// origin names the server that a fenced transaction runs on: one more round trip
+// when it is another than last time.
+func (c *Client) origin(ctx context.Context, tx pgx.Tx, row lockdb.LeaseFenceFirstRow) (origin, error) {
+	if last := c.lastServer.Load(); last != nil && last.started.Equal(row.ServerStart.Time) {
+		return origin{xid: row.Xid, server: last}, nil
+	}
+	id, err := lockdb.New(tx).ServerIdentity(ctx)
+	if err != nil {
+		return origin{}, err
+	}
+	s := &server{started: row.ServerStart.Time, system: id.SystemIdentifier, timeline: id.Timeline}
+	c.lastServer.Store(s)
+	return origin{xid: row.Xid, server: s}, nil
+}
 
 // resolvePoll is the time between two looks at a commit that is in progress.
 const resolvePoll = 50 * time.Millisecond

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,49 +16,12 @@ import (
 type fencedTx struct {
 	pgx.Tx
 	conn     *pgxpool.Conn
-	socket   net.Conn
+	dog      *watchdog
 	client   *Client
 	name     string
 	origin   origin
 	deadline time.Time
-	watchdog *time.Timer
-
-	mu sync.Mutex
-	// over is set before the connection is given back: a watchdog that fires late
-	// must not cut a connection that somebody else has by then.
-	over bool
-}
-
-func newFencedTx(c *Client, conn *pgxpool.Conn, inner pgx.Tx, name string, begun time.Time, from origin) *fencedTx {
-	tx := &fencedTx{
-		Tx: inner, conn: conn, socket: conn.Conn().PgConn().Conn(), client: c,
-		name: name, origin: from, deadline: begun.Add(c.cfg.FenceTimeout),
-	}
-	tx.watchdog = time.AfterFunc(time.Until(tx.deadline), tx.cut)
-	return tx
-}
-
-// cut closes the connection under a client that exceeded its time, so that the
-// server rolls back. It is the timeouts' second half: they end a transaction
-// that the server waits in, this one ends a client that waits for the server.
-func (tx *fencedTx) cut() {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if !tx.over {
-		_ = tx.socket.Close()
-	}
-}
-
-// finish ends the use of the transaction: true once.
-func (tx *fencedTx) finish() bool {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.over {
-		return false
-	}
-	tx.over = true
-	tx.watchdog.Stop()
-	return true
+	over     atomic.Bool // by Commit or Rollback
 }
 
 // timedOut says so when an error came, or may have come, of being cut off.
@@ -67,7 +29,11 @@ func (tx *fencedTx) timedOut(err error) error {
 	if err == nil || time.Now().Before(tx.deadline) {
 		return err
 	}
-	return fmt.Errorf("fence %q: %w (%s): %w", tx.name, ErrFenceTimeout, tx.client.cfg.FenceTimeout, err)
+	return tx.client.timedOut(tx.name, err)
+}
+
+func (c *Client) timedOut(name string, err error) error {
+	return fmt.Errorf("fence %q: %w (%s): %w", name, ErrFenceTimeout, c.cfg.FenceTimeout, err)
 }
 
 // Commit commits. See Lease.InTx for its errors. A ctx that is over already
@@ -79,12 +45,12 @@ func (tx *fencedTx) Commit(ctx context.Context) error {
 		}
 		return err
 	}
-	if !tx.finish() {
+	if tx.over.Swap(true) {
 		return pgx.ErrTxClosed
 	}
-	commitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	err := tx.Tx.Commit(commitCtx)
+	tx.dog.extend(cleanupTimeout) // from here it is COMMIT that is bounded
+	err := tx.Tx.Commit(context.WithoutCancel(ctx))
+	tx.dog.stop()
 	if err == nil || answered(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		tx.conn.Release()
 		return tx.timedOut(err)
@@ -97,11 +63,12 @@ func (tx *fencedTx) Commit(ctx context.Context) error {
 // takes 5 s at most: when the server doesn't answer, the connection is closed,
 // and that rolls back too.
 func (tx *fencedTx) Rollback(ctx context.Context) error {
-	if !tx.finish() {
+	if tx.over.Swap(true) {
 		return pgx.ErrTxClosed
 	}
-	defer tx.conn.Release()
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	return tx.Tx.Rollback(ctx)
+	tx.dog.extend(cleanupTimeout)
+	err := tx.Tx.Rollback(ctx)
+	tx.dog.stop()
+	tx.conn.Release()
+	return err
 }

@@ -7,6 +7,8 @@ package lockdb
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const LeaseFence = `-- name: LeaseFence :one
@@ -66,71 +68,62 @@ func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (LeaseFe
 }
 
 const LeaseFenceFirst = `-- name: LeaseFenceFirst :one
-WITH limits AS MATERIALIZED (
-    SELECT
-        CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND $1::bigint * interval '1 ms'
-            THEN set_config('lock_timeout', $1::bigint::text, true) END,
-        CASE WHEN current_setting('statement_timeout')::interval NOT BETWEEN interval '1 ms' AND $1::bigint * interval '1 ms'
-            THEN set_config('statement_timeout', $1::bigint::text, true) END,
-        CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 ms' AND $1::bigint * interval '1 ms'
-            THEN set_config('idle_in_transaction_session_timeout', $1::bigint::text, true) END,
-        -- PostgreSQL 17 and later; the setting is NULL before.
-        CASE WHEN current_setting('transaction_timeout', true)::interval NOT BETWEEN interval '1 ms' AND $1::bigint * interval '1 ms'
-            THEN set_config('transaction_timeout', $1::bigint::text, true) END
-), locked AS MATERIALIZED (
-    SELECT l.expires_at
-    FROM limits
-    CROSS JOIN gatepost.leases AS l
-    WHERE l.name = $2
-        AND l.slot = $3
-        AND l.token = $4
-        AND l.nonce = ($5::text)::uuid
-    FOR KEY SHARE OF l
-)
 SELECT
     (locked.expires_at > clock_timestamp())::boolean AS live,
     pg_current_xact_id()::text AS xid,
-    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
-    left(pg_walfile_name(pg_current_wal_lsn()), 8)::text AS timeline
-FROM locked
+    pg_postmaster_start_time()::timestamptz AS server_start
+FROM (
+    SELECT l.expires_at
+    FROM gatepost.leases AS l
+    WHERE l.name = $1
+        AND l.slot = $2
+        AND l.token = $3
+        AND l.nonce = ($4::text)::uuid
+        AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', $5::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', $5::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', $5::bigint::text, true) <> '' ELSE true END
+        -- PostgreSQL 17 and later; the setting is NULL before.
+        AND CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > $5::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', $5::bigint::text, true) <> '' ELSE true END
+    FOR KEY SHARE
+    OFFSET 0 -- a fence for the planner: the clock is read above the lock
+) AS locked
 `
 
 type LeaseFenceFirstParams struct {
-	LimitMs int64
 	Name    string
 	Slot    int32
 	Token   int64
 	Nonce   string
+	LimitMs int64
 }
 
 type LeaseFenceFirstRow struct {
-	Live             bool
-	Xid              string
-	SystemIdentifier string
-	Timeline         string
+	Live        bool
+	Xid         string
+	ServerStart pgtype.Timestamptz
 }
 
 // LeaseFenceFirst is LeaseFence as the first statement of a transaction of our
 // own. It bounds the transaction too, where the limit is stricter than what is
 // set: the limits are in the same statement because at REPEATABLE READ the
-// fence must be the statement that takes the snapshot, and they come first
-// because the lock wait is under them. It also returns what resolves a COMMIT
-// whose answer is lost: the transaction id, and which server gave it.
+// fence must be the statement that takes the snapshot, and in the WHERE, which comes
+// before the lock, because the lock wait is under them. It also returns what resolves
+// a COMMIT whose answer is lost: the transaction id, and which start of which server
+// gave it.
 func (q *Queries) LeaseFenceFirst(ctx context.Context, arg LeaseFenceFirstParams) (LeaseFenceFirstRow, error) {
 	row := q.db.QueryRow(ctx, LeaseFenceFirst,
-		arg.LimitMs,
 		arg.Name,
 		arg.Slot,
 		arg.Token,
 		arg.Nonce,
+		arg.LimitMs,
 	)
 	var i LeaseFenceFirstRow
-	err := row.Scan(
-		&i.Live,
-		&i.Xid,
-		&i.SystemIdentifier,
-		&i.Timeline,
-	)
+	err := row.Scan(&i.Live, &i.Xid, &i.ServerStart)
 	return i, err
 }
 

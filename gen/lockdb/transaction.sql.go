@@ -9,6 +9,26 @@ import (
 	"context"
 )
 
+const ServerIdentity = `-- name: ServerIdentity :one
+SELECT
+    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
+    left(pg_walfile_name(pg_current_wal_lsn()), 8)::text AS timeline
+`
+
+type ServerIdentityRow struct {
+	SystemIdentifier string
+	Timeline         string
+}
+
+// ServerIdentity names the server, and the timeline that it writes: asked in a
+// transaction that writes, it holds until the server stops.
+func (q *Queries) ServerIdentity(ctx context.Context) (ServerIdentityRow, error) {
+	row := q.db.QueryRow(ctx, ServerIdentity)
+	var i ServerIdentityRow
+	err := row.Scan(&i.SystemIdentifier, &i.Timeline)
+	return i, err
+}
+
 const TransactionID = `-- name: TransactionID :one
 SELECT pg_current_xact_id()::text AS xid
 `

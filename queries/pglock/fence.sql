@@ -31,37 +31,34 @@ FROM locked;
 -- LeaseFenceFirst is LeaseFence as the first statement of a transaction of our
 -- own. It bounds the transaction too, where the limit is stricter than what is
 -- set: the limits are in the same statement because at REPEATABLE READ the
--- fence must be the statement that takes the snapshot, and they come first
--- because the lock wait is under them. It also returns what resolves a COMMIT
--- whose answer is lost: the transaction id, and which server gave it.
+-- fence must be the statement that takes the snapshot, and in the WHERE, which comes
+-- before the lock, because the lock wait is under them. It also returns what resolves
+-- a COMMIT whose answer is lost: the transaction id, and which start of which server
+-- gave it.
 -- name: LeaseFenceFirst :one
-WITH limits AS MATERIALIZED (
-    SELECT
-        CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
-            THEN set_config('lock_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
-        CASE WHEN current_setting('statement_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
-            THEN set_config('statement_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
-        CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
-            THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) END,
-        -- PostgreSQL 17 and later; the setting is NULL before.
-        CASE WHEN current_setting('transaction_timeout', true)::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
-            THEN set_config('transaction_timeout', sqlc.arg(limit_ms)::bigint::text, true) END
-), locked AS MATERIALIZED (
+SELECT
+    (locked.expires_at > clock_timestamp())::boolean AS live,
+    pg_current_xact_id()::text AS xid,
+    pg_postmaster_start_time()::timestamptz AS server_start
+FROM (
     SELECT l.expires_at
-    FROM limits
-    CROSS JOIN gatepost.leases AS l
+    FROM gatepost.leases AS l
     WHERE l.name = @name
         AND l.slot = @slot
         AND l.token = @token
         AND l.nonce = (@nonce::text)::uuid
-    FOR KEY SHARE OF l
-)
-SELECT
-    (locked.expires_at > clock_timestamp())::boolean AS live,
-    pg_current_xact_id()::text AS xid,
-    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
-    left(pg_walfile_name(pg_current_wal_lsn()), 8)::text AS timeline
-FROM locked;
+        AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', sqlc.arg(limit_ms)::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', sqlc.arg(limit_ms)::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) <> '' ELSE true END
+        -- PostgreSQL 17 and later; the setting is NULL before.
+        AND CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', sqlc.arg(limit_ms)::bigint::text, true) <> '' ELSE true END
+    FOR KEY SHARE
+    OFFSET 0 -- a fence for the planner: the clock is read above the lock
+) AS locked;
 
 -- LeaseToken reads the current token of a name, to tell a refused holder which
 -- one it was refused for. It locks nothing.

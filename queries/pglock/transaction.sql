@@ -1,3 +1,10 @@
+-- ServerIdentity names the server, and the timeline that it writes: asked in a
+-- transaction that writes, it holds until the server stops.
+-- name: ServerIdentity :one
+SELECT
+    (SELECT c.system_identifier FROM pg_control_system() AS c)::text AS system_identifier,
+    left(pg_walfile_name(pg_current_wal_lsn()), 8)::text AS timeline;
+
 -- TransactionID is the id of the transaction that the statement runs in.
 -- name: TransactionID :one
 SELECT pg_current_xact_id()::text AS xid;
