@@ -3,7 +3,10 @@ package idem
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/jackc/pgx/v5"
@@ -28,59 +31,90 @@ type claim struct {
 	replay    *Result // instead of a claim
 }
 
-// take claims the key behind a round trip that opened the place for it, or finds
-// the reply of an earlier call. It never ends without one of them or an error.
+// take claims the key behind a round trip that opens the place for it, or finds the
+// reply of an earlier call. It never ends without one of them or an error.
 func (c *call) take(ctx context.Context, open *roundTrip) (*claim, error) {
 	k := &claim{call: c, attempt: newAttempt()}
-	open.after = []statement{{sql: savepointEffect}}
 	for range maxRounds {
-		row, err := k.try(ctx, open)
+		open.after = []statement{{sql: savepointEffect}}
+		claimed, err := k.try(ctx, open)
 		k.tx = open.tx
-		if err != nil {
-			return k, c.failure(ctx, "claim", err)
-		}
-		if k.attemptNo = row.AttemptNo; k.attemptNo > 0 {
-			return k, nil
-		}
-		if err := k.clear(ctx, row.Busy); err != nil || k.replay != nil {
+		if claimed || err != nil {
 			return k, err
 		}
-		// The claim must be outside of the effect's savepoint.
-		open = &roundTrip{tx: k.tx, send: k.tx.SendBatch, before: []statement{{sql: releaseEffect}}, after: open.after}
+		if err := k.clear(ctx); err != nil || k.replay != nil {
+			return k, err
+		}
+		// A claim is outside of the effect's savepoint.
+		open = &roundTrip{tx: k.tx, send: k.tx.SendBatch, before: []statement{{sql: releaseEffect}}}
 	}
 	return k, fmt.Errorf("%s: %w", c.key, &InProgressError{})
 }
 
-func (k *claim) try(ctx context.Context, open *roundTrip) (idemdb.KeyClaimRow, error) {
-	return idemdb.New(open).KeyClaim(ctx, idemdb.KeyClaimParams{
+func (k *claim) try(ctx context.Context, open *roundTrip) (claimed bool, err error) {
+	row, err := idemdb.New(open).KeyClaim(ctx, idemdb.KeyClaimParams{
 		Operation: k.key.Operation, Scope: string(k.key.Scope), Key: k.key.Key,
 		Fingerprint: k.fp[:], FingerprintVersion: fingerprintVersion,
-		Attempt: k.attempt, RetentionUs: k.cfg.Retention.Microseconds(),
+		Attempt: k.attempt, RetentionUs: (k.cfg.Retention + slack(k.cfg.Retention)).Microseconds(),
 		Lock: k.key.lock(), LockTimeoutMs: asLockTimeout(k.patience()),
 	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, k.failure(ctx, "claim", err)
+	}
+	k.attemptNo = row.AttemptNo
+	return true, nil
 }
 
-// clear finds out why there is no claim, or waits until there may be one.
-func (k *claim) clear(ctx context.Context, busy bool) (err error) {
+// slack is how much longer a record may live than it must. An effect that takes
+// less leaves expires_at, which is indexed, as the claim set it.
+func slack(retention time.Duration) time.Duration { return min(retention/100, time.Second) }
+
+// clear finds out why there is no claim: k.replay, an error, or nothing any more,
+// perhaps after waiting.
+func (k *claim) clear(ctx context.Context) error {
+	row, err := idemdb.New(k.tx).KeyTryLock(ctx, k.key.lock())
 	switch {
-	case !busy:
-		k.replay, err = k.probe(ctx, k.tx)
-		return err
-	case !k.waits():
+	case err != nil:
+		return k.failure(ctx, "claim", err)
+	case !row.Had && !k.waits():
 		return fmt.Errorf("%s: %w", k.key, &InProgressError{})
+	case !row.Had:
+		if err := k.wait(ctx); err != nil {
+			return err
+		}
 	}
-	err = idemdb.New(k.tx).KeyLock(ctx, idemdb.KeyLockParams{Lock: k.key.lock(), WaitMs: asLockTimeout(k.patience())})
-	if err != nil {
+	k.replay, err = k.probe(ctx, k.tx)
+	return err
+}
+
+// wait waits until the transaction that has the key's lock has ended.
+func (k *claim) wait(ctx context.Context) error {
+	err := idemdb.New(k.tx).KeyLock(ctx, idemdb.KeyLockParams{Lock: k.key.lock(), WaitMs: asLockTimeout(k.patience())})
+	switch {
+	case err == nil:
+		return nil
+	case sqlState(err) == stateQueryCanceled && ctx.Err() == nil: // statement_timeout is shorter
+		return fmt.Errorf("%s: %w (%w)", k.key, &InProgressError{}, err)
+	default:
 		return k.failure(ctx, "wait for", err)
 	}
-	return nil
 }
 
-// newAttempt identifies one claim.
+// newAttempt identifies one claim: a random UUID.
 func newAttempt() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, since Go 1.24
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+	text := make([]byte, 0, 36)
+	for i, part := range [][]byte{b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]} {
+		if i > 0 {
+			text = append(text, '-')
+		}
+		text = hex.AppendEncode(text, part)
+	}
+	return string(text)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -70,11 +71,20 @@ func (c *call) do(ctx context.Context) (Result, error) {
 		case try == maxTries:
 			return Result{}, fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
 		}
-		c.cfg.Logger.DebugContext(ctx, "transaction is repeated", "operation", c.key.Operation, "try", try, "err", err)
+		c.log(ctx, try, err)
 		if err := pause(ctx, try); err != nil {
 			return Result{}, err
 		}
 	}
+}
+
+// log leaves out the error's text, which may be fn's.
+func (c *call) log(ctx context.Context, try int, err error) {
+	level := slog.LevelDebug
+	if _, lost := errors.AsType[*lostError](err); lost {
+		level = slog.LevelWarn
+	}
+	c.cfg.Logger.Log(ctx, level, "transaction is repeated", "operation", c.key.Operation, "try", try, "sqlstate", sqlState(err))
 }
 
 // again says whether a try that failed so left nothing behind and may succeed the
@@ -102,16 +112,16 @@ func pause(ctx context.Context, try int) error {
 
 // once is one try: a look without a lock, and then a transaction.
 func (c *call) once(ctx context.Context) (Result, error) {
-	found, err := c.probe(ctx, c.pool)
-	if err != nil || found != nil {
-		return value(found), perhapsStale(err)
-	}
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
-		return Result{}, c.failure(ctx, "claim", fmt.Errorf("%w: %w", ErrUnavailable, err))
+		return Result{}, c.failure(ctx, "look up", fmt.Errorf("%w: %w", ErrUnavailable, err))
 	}
 	own := &ownTx{conn: conn}
 	defer own.end(ctx)
+	found, err := c.probe(ctx, conn)
+	if err != nil || found != nil {
+		return value(found), perhapsStale(err)
+	}
 	return c.inOwn(ctx, own)
 }
 
@@ -155,11 +165,15 @@ func (k *claim) commit(ctx context.Context, own *ownTx, o outcome) error {
 	defer cancel()
 	trip, err := k.finish(limited, o, "COMMIT")
 	switch {
+	case trip == nil: // nothing was sent that commits
+		return err
 	case err == nil && trip.last.String() == "COMMIT":
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s: %w", k.key, pgx.ErrTxCommitRollback)
-	case trip == nil, answered(err):
+		return fmt.Errorf("commit %s: %w", k.key, pgx.ErrTxCommitRollback)
+	case answered(err) && trip.queried: // what fn deferred to COMMIT
+		return fmt.Errorf("commit %s: %w", k.key, err)
+	case answered(err):
 		return k.failure(limited, "finish", err)
 	case pgconn.SafeToRetry(err):
 		return &lostError{k.failure(limited, "finish", err)}
@@ -179,12 +193,13 @@ func (o *ownTx) end(ctx context.Context) {
 	if o.conn == nil {
 		return
 	}
+	defer o.conn.Release()
+	if conn := o.conn.Conn(); o.tx == nil || conn.IsClosed() || conn.PgConn().TxStatus() == txNone {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if conn := o.conn.Conn(); o.tx != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
-	}
-	o.conn.Release()
+	_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
 }
 
 // broken says so of an error of fn's whose connection broke.

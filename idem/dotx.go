@@ -33,39 +33,39 @@ func (s *Store) DoTx(ctx context.Context, tx pgx.Tx, key Key, fp Fingerprint, op
 	if err != nil {
 		return Result{}, err
 	}
-	open := &roundTrip{tx: tx, send: tx.SendBatch, before: []statement{{sql: savepointKey}}}
-	done := false
-	defer func() { // also when fn panics
-		if !done && open.done > 0 {
-			giveBack(ctx, tx)
-		}
-	}()
-	result, err := c.inSavepoint(ctx, open)
-	done = err == nil
+	result, err := c.inTx(ctx, tx)
 	if err != nil && !errors.Is(err, ErrRetryTx) && retryable(err) {
 		err = fmt.Errorf("%w: %w", ErrRetryTx, err)
 	}
 	return result, err
 }
 
-func (c *call) inSavepoint(ctx context.Context, open *roundTrip) (Result, error) {
-	k, err := c.take(ctx, open)
-	if err != nil {
-		return Result{}, err
+func (c *call) inTx(ctx context.Context, tx pgx.Tx) (Result, error) {
+	found, err := c.probe(ctx, tx)
+	if err != nil || found != nil {
+		return value(found), err
 	}
-	if k.replay != nil {
-		if _, err := open.tx.Exec(ctx, releaseKey); err != nil {
-			return Result{}, c.failure(ctx, "look up", err)
+	open := &roundTrip{tx: tx, send: tx.SendBatch, before: []statement{{sql: savepointKey}}}
+	done := false
+	defer func() { // also when fn panics
+		if !done && open.opened {
+			giveBack(ctx, tx)
 		}
-		return *k.replay, nil
+	}()
+	k, err := c.take(ctx, open)
+	if err != nil || k.replay != nil {
+		return value(k.replay), err
 	}
 	outcome, err := k.run(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	if _, err := k.finish(ctx, outcome, releaseKey); err != nil {
+	if trip, err := k.finish(ctx, outcome, releaseKey); trip == nil {
+		return Result{}, err
+	} else if err != nil {
 		return Result{}, c.failure(ctx, "finish", err)
 	}
+	done = true
 	return Result{Reply: outcome.reply}, nil
 }
 

@@ -1,17 +1,9 @@
 package idem
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Sentinel errors. The *pgconn.PgError below an error stays reachable with
@@ -94,108 +86,3 @@ func (e *StaleError) Error() string { return fmt.Sprintf("%v: %d", ErrStale, e.C
 
 // Is matches ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
-
-// SQLSTATEs that this package tells apart.
-const (
-	stateUniqueViolation = "23505"
-	stateNoSuchArbiter   = "42P10"
-	stateSerialization   = "40001"
-	stateDeadlock        = "40P01"
-
-	stateInvalidSchema    = "3F000"
-	stateUndefinedTable   = "42P01"
-	stateUndefinedColumn  = "42703"
-	stateUndefinedObject  = "42704"
-	stateLockNotAvailable = "55P03"
-	stateCheckViolation   = "23514"
-
-	stateTooManyConnections = "53300"
-)
-
-// translate names what a PostgreSQL error means for a user of this package.
-// Everything else comes back as it is.
-func translate(err error) error {
-	switch sqlState(err) {
-	case stateSerialization, stateDeadlock:
-		return fmt.Errorf("%w: %w", ErrRetryTx, err)
-	case stateNoSuchArbiter:
-		return fmt.Errorf("%w: %w", ErrNoUniqueKey, err)
-	default:
-		return err
-	}
-}
-
-func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
-	}
-	return ""
-}
-
-// failure names what went wrong in a statement on Gatepost's own tables.
-func (c *call) failure(ctx context.Context, doing string, err error) error {
-	switch state := sqlState(err); {
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s: %w", doing, c.key, interrupted(ctx, err))
-	case state == stateInvalidSchema, state == stateUndefinedTable, state == stateUndefinedColumn, state == stateUndefinedObject:
-		err = fmt.Errorf("%w (%w)", ErrNotMigrated, err)
-	case state == stateLockNotAvailable:
-		err = fmt.Errorf("%w (%w)", &InProgressError{}, err)
-	case state == stateCheckViolation:
-		err = fmt.Errorf("%w (%w)", ErrFenced, err)
-	case strings.HasPrefix(state, "22"):
-		err = fmt.Errorf("%w: the database has no room for it: %w", ErrInvalidKey, err)
-	case serverGone(err):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	default:
-		err = translate(err)
-	}
-	return fmt.Errorf("%s %s: %w", doing, c.key, err)
-}
-
-// interrupted is err of a ctx that has ended: it matches ctx.Err too.
-func interrupted(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ctx.Err()) {
-		return cmp.Or(err, ctx.Err())
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), err)
-}
-
-// retryable says whether a transaction met a concurrent one, and may succeed when
-// it is repeated.
-func retryable(err error) bool {
-	state := sqlState(err)
-	return state == stateSerialization || state == stateDeadlock
-}
-
-// passing says whether an error is of a moment: it says nothing of what was asked
-// for, so no reply is made of it.
-func passing(err error) bool {
-	return retryable(err) || errors.Is(err, ErrRetryTx) || serverGone(err) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// serverGone says whether an error is of a connection that broke or could not be
-// made, or of a server that is starting, stopping or full, and so may pass.
-func serverGone(err error) bool {
-	if state := sqlState(err); state != "" {
-		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") || state == stateTooManyConnections
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	_, broken := errors.AsType[net.Error](err)
-	return broken || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, pgconn.ErrConnClosed)
-}
-
-// answered says whether the outcome of what was sent is known: the server
-// answered with an error that ended the transaction.
-func answered(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.SeverityUnlocalized == "ERROR"
-}
-
-// noUniqueKey tells how to make the index that is missing.
-func noUniqueKey(table pgx.Identifier, key []string) error {
-	return fmt.Errorf("%w: CREATE UNIQUE INDEX ON %s (%s)", ErrNoUniqueKey, table.Sanitize(), columnList("", key))
-}

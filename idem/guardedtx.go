@@ -26,6 +26,14 @@ var (
 	errNotYours = errors.New("idem: this transaction ends when the function returns: return an error to roll back, nil to commit; Begin makes a nested one")
 	errAborted  = errors.New("idem: the function returned no error, but a statement had failed and aborted its transaction: return the error, or roll back a nested transaction")
 	errEnded    = errors.New("idem: the function ended its transaction by itself")
+	errUnread   = errors.New("idem: the function left a result unread: a QueryRow without Scan")
+)
+
+// What a connection says of its transaction.
+const (
+	txOpen    = 'T'
+	txAborted = 'E'
+	txNone    = 'I'
 )
 
 // guardedTx is the transaction that fn gets. It can't be ended by fn, is closed
@@ -47,19 +55,32 @@ type watch struct {
 	conflict error
 	// cause is the error that the transaction is aborted by now, if it is.
 	cause error
+	// unread closes the last result that fn got, which may still be open.
+	unread func()
 }
 
 func newGuardedTx(tx pgx.Tx) *guardedTx {
 	return &guardedTx{inner: tx, watch: &watch{conn: tx.Conn()}}
 }
 
-// status is the transaction's: 'T' in one, 'E' in an aborted one, 'I' in none.
 func (w *watch) status() byte { return w.conn.PgConn().TxStatus() }
 
+// close ends the use of the transaction by fn. What fn left unread is read, so that
+// an error in it is seen, and the connection can be used.
 func (w *watch) close() {
 	w.mu.Lock()
+	unread := w.unread
+	w.over, w.unread = true, nil
+	w.mu.Unlock()
+	if unread != nil {
+		unread()
+	}
+}
+
+func (w *watch) opened(unread func()) {
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
+	w.unread = unread
 }
 
 func (w *watch) closed() error {
@@ -77,7 +98,7 @@ func (w *watch) note(err error) error {
 	defer w.mu.Unlock()
 	switch {
 	case err == nil:
-		if w.status() == 'T' {
+		if w.status() == txOpen {
 			w.cause = nil // rolled back to a savepoint
 		}
 	case retryable(err):
@@ -122,7 +143,9 @@ func (tx *guardedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	if err != nil {
 		return rows, tx.note(err)
 	}
-	return &guardedRows{Rows: rows, watch: tx.watch}, nil
+	guarded := &guardedRows{Rows: rows, watch: tx.watch}
+	tx.opened(guarded.Close)
+	return guarded, nil
 }
 
 func (tx *guardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -136,7 +159,9 @@ func (tx *guardedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResul
 	if err := tx.closed(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return &guardedResults{BatchResults: tx.inner.SendBatch(ctx, b), watch: tx.watch}
+	guarded := &guardedResults{BatchResults: tx.inner.SendBatch(ctx, b), watch: tx.watch}
+	tx.opened(func() { _ = guarded.Close() })
+	return guarded
 }
 
 func (tx *guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {

@@ -16,9 +16,10 @@ type roundTrip struct {
 	begin         *pgx.TxOptions // nil: before says what opens
 	before, after []statement
 
-	tx   pgx.Tx            // that it ran in; of begin, if there is one
-	done int               // how many statements succeeded
-	last pgconn.CommandTag // of the last one
+	tx      pgx.Tx            // that it ran in; of begin, if there is one
+	opened  bool              // whether the first statement succeeded
+	queried bool              // whether the query did
+	last    pgconn.CommandTag // of the last statement
 }
 
 type statement struct {
@@ -82,7 +83,7 @@ func (r *roundTripRow) read(dest []any) error {
 	if err := r.results.QueryRow().Scan(dest...); err != nil {
 		return err
 	}
-	r.done++
+	r.queried = true
 	return r.exec(len(r.after))
 }
 
@@ -91,7 +92,7 @@ func (r *roundTripRow) exec(n int) (err error) {
 		if r.last, err = r.results.Exec(); err != nil {
 			return err
 		}
-		r.done++
+		r.opened = true
 	}
 	return nil
 }

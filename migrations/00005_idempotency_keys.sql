@@ -28,8 +28,7 @@ CREATE TABLE gatepost.idempotency_keys (
     created_at          timestamptz               NOT NULL,
     done_at             timestamptz,
     expires_at          timestamptz               NOT NULL,
-    CONSTRAINT idempotency_keys_pkey PRIMARY KEY (operation, scope, key),
-    CONSTRAINT idempotency_keys_lease_running CHECK (lease_until IS NULL OR state = 1)
+    CONSTRAINT idempotency_keys_pkey PRIMARY KEY (operation, scope, key)
 ) WITH (fillfactor = 80);
 
 -- For the collection of old rows.
@@ -40,7 +39,7 @@ COMMENT ON COLUMN gatepost.idempotency_keys.scope IS 'whose key it is: a tenant,
 COMMENT ON COLUMN gatepost.idempotency_keys.state IS '1 running, 2 done, 3 tombstone (done, the reply was too large), 4 released';
 COMMENT ON COLUMN gatepost.idempotency_keys.fingerprint IS 'SHA-256 over the request: tells a retry from a reused key';
 COMMENT ON COLUMN gatepost.idempotency_keys.attempt IS 'identifies one claim; never reused';
-COMMENT ON COLUMN gatepost.idempotency_keys.lease_until IS 'until when a running claim is its holder''s (lease mode); empty in transaction mode';
+COMMENT ON COLUMN gatepost.idempotency_keys.lease_until IS 'until when a running claim is its holder''s (lease mode); empty in transaction mode and in other states';
 
 -- What the steps of an operation in lease mode gave, for an attempt that goes on
 -- after another one.
@@ -64,22 +63,23 @@ COMMENT ON TABLE gatepost.idempotency_steps IS 'Gatepost: finished steps of oper
 -- does: a claim of transaction mode that still runs at COMMIT ends it.
 CREATE FUNCTION gatepost.idempotency_keys_finished() RETURNS trigger
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- Operators are named with their schema, since SET search_path would cost each
+    -- effect 15 us.
     IF EXISTS (
         SELECT
         FROM gatepost.idempotency_keys AS k
-        WHERE k.operation = new.operation
-            AND k.scope = new.scope
-            AND k.key = new.key
-            AND k.attempt = new.attempt
-            AND k.state = 1
+        WHERE k.operation OPERATOR(pg_catalog.=) new.operation
+            AND k.scope OPERATOR(pg_catalog.=) new.scope
+            AND k.key OPERATOR(pg_catalog.=) new.key
+            AND k.attempt OPERATOR(pg_catalog.=) new.attempt
+            AND k.state OPERATOR(pg_catalog.=) 1
             AND k.lease_until IS NULL
     ) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'GP002',
-            MESSAGE = format('idempotency key of operation %s would be committed while it runs', quote_literal(new.operation)),
+            MESSAGE = pg_catalog.format('idempotency key of operation %L would be committed while it runs', new.operation),
             HINT = 'Store the reply (Do and DoTx do) before COMMIT and before SET CONSTRAINTS ALL IMMEDIATE, or roll back.';
     END IF;
     RETURN NULL;

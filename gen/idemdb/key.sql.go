@@ -10,70 +10,49 @@ import (
 )
 
 const KeyClaim = `-- name: KeyClaim :one
-WITH free AS MATERIALIZED (
-    SELECT current_setting('lock_timeout') AS lock_timeout
-    WHERE NOT EXISTS (
-        SELECT
-        FROM gatepost.idempotency_keys AS k
-        WHERE k.operation = $1
-            AND k.scope = $2
-            AND k.key = $3
-            AND (k.expires_at > clock_timestamp() OR (k.state = 1 AND coalesce(k.lease_until > clock_timestamp(), true)))
-            AND NOT (k.state = 4 AND k.fingerprint = $4 AND k.fingerprint_version = $5)
-    )
-), locked AS MATERIALIZED (
-    SELECT
-        free.lock_timeout,
-        set_config('lock_timeout', $6::bigint::text, true) AS bounded,
-        pg_try_advisory_xact_lock($7::bigint) AS had
-    FROM free
-), claimed AS (
-    INSERT INTO gatepost.idempotency_keys AS k (
-        operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
-    )
-    SELECT
-        $1,
-        $2,
-        $3,
-        1,
-        $4,
-        $5,
-        ($8::text)::uuid,
-        1,
-        clock_timestamp(),
-        clock_timestamp() + $9::bigint * interval '1 microsecond'
-    FROM locked
-    WHERE locked.had
-    ON CONFLICT (operation, scope, key) DO UPDATE SET
-        state = 1,
-        fingerprint = excluded.fingerprint,
-        fingerprint_version = excluded.fingerprint_version,
-        attempt = excluded.attempt,
-        attempt_no = k.attempt_no + 1,
-        lease_until = NULL,
-        status = NULL,
-        headers = NULL,
-        body = NULL,
-        body_len = NULL,
-        codec = NULL,
-        created_at = CASE WHEN k.expires_at <= clock_timestamp() THEN excluded.created_at ELSE k.created_at END,
-        done_at = NULL,
-        expires_at = excluded.expires_at
-    WHERE (k.expires_at <= clock_timestamp() AND (k.state <> 1 OR k.lease_until <= clock_timestamp()))
-        OR (
-            k.state = 4
-            AND k.fingerprint = excluded.fingerprint
-            AND k.fingerprint_version = excluded.fingerprint_version
-        )
-    RETURNING k.attempt_no
+INSERT INTO gatepost.idempotency_keys AS k (
+    operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
 )
 SELECT
-    coalesce(NOT locked.had, false)::boolean AS busy,
-    coalesce(claimed.attempt_no, 0)::bigint AS attempt_no,
-    coalesce(CASE WHEN locked.had IS NOT NULL THEN set_config('lock_timeout', locked.lock_timeout, true) END, '')::text AS lock_timeout
-FROM (SELECT) AS one
-LEFT JOIN locked ON true
-LEFT JOIN claimed ON true
+    $1,
+    $2,
+    $3,
+    1,
+    $4,
+    $5,
+    ($6::text)::uuid,
+    1,
+    clock_timestamp(),
+    clock_timestamp() + $7::bigint * interval '1 microsecond'
+WHERE CASE
+    WHEN set_config('gatepost.lock_timeout', current_setting('lock_timeout'), true) IS NULL THEN false
+    WHEN set_config('lock_timeout', $8::bigint::text, true) IS NULL THEN false
+    ELSE pg_try_advisory_xact_lock($9::bigint)
+END
+ON CONFLICT (operation, scope, key) DO UPDATE SET
+    state = 1,
+    fingerprint = excluded.fingerprint,
+    fingerprint_version = excluded.fingerprint_version,
+    attempt = excluded.attempt,
+    attempt_no = k.attempt_no + 1,
+    lease_until = NULL,
+    status = NULL,
+    headers = NULL,
+    body = NULL,
+    body_len = NULL,
+    codec = NULL,
+    created_at = CASE WHEN k.expires_at <= clock_timestamp() THEN excluded.created_at ELSE k.created_at END,
+    done_at = NULL,
+    expires_at = excluded.expires_at
+WHERE (k.expires_at <= clock_timestamp() AND (k.state <> 1 OR k.lease_until <= clock_timestamp()))
+    OR (
+        k.state = 4
+        AND k.fingerprint = excluded.fingerprint
+        AND k.fingerprint_version = excluded.fingerprint_version
+    )
+RETURNING
+    k.attempt_no,
+    set_config('lock_timeout', current_setting('gatepost.lock_timeout'), true)::text AS lock_timeout
 `
 
 type KeyClaimParams struct {
@@ -82,30 +61,29 @@ type KeyClaimParams struct {
 	Key                string
 	Fingerprint        []byte
 	FingerprintVersion int16
-	LockTimeoutMs      int64
-	Lock               int64
 	Attempt            string
 	RetentionUs        int64
+	LockTimeoutMs      int64
+	Lock               int64
 }
 
 type KeyClaimRow struct {
-	Busy        bool
 	AttemptNo   int64
 	LockTimeout string
 }
 
-// KeyClaim claims a key for the transaction that it runs in, unless a row in the
-// way can be seen, or another transaction has the key's lock: then it writes
-// nothing. busy says that the lock could not be had. attempt_no is 0 when there is
-// no claim; without busy a new statement must read why, because a row that was
-// committed after this one's snapshot is only seen by the INSERT. What decides is
-// the row, in DO UPDATE, whose WHERE is computed after the row is locked; the
-// advisory lock only keeps callers from waiting, and its number may be that of
-// another key. The INSERT can wait for whoever writes to the row without that
-// lock, for lock_timeout_ms at most: then it is 55P03. The caller's lock_timeout is
-// back at the end. A row that is as absent begins anew (created_at); one that was
-// released, or lapsed, has counted its attempts. Leaves a row that can't be
-// committed: see KeyFinish.
+// KeyClaim claims a key for the transaction that it runs in. No row: there is no
+// claim, because another transaction has the key's lock, or because a row is in the
+// way; a new statement must find out (KeyTryLock, KeyProbe), since a row that was
+// committed after this statement's snapshot is only seen by the INSERT. What
+// decides is the row, in DO UPDATE, whose WHERE is computed after the row is
+// locked. The advisory lock only keeps callers from waiting, and its number may be
+// that of another key. The INSERT can wait for whoever writes to the row without
+// that lock, for lock_timeout_ms at most: then it is 55P03. CASE sets the settings
+// in this order. The caller's lock_timeout is kept in gatepost.lock_timeout, and is
+// back at the end when there is a claim, else KeyTryLock brings it back. A record
+// that has expired begins anew (created_at); after a release its attempts are
+// counted on. The claim can't be committed before KeyFinish.
 func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow, error) {
 	row := q.db.QueryRow(ctx, KeyClaim,
 		arg.Operation,
@@ -113,13 +91,13 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow
 		arg.Key,
 		arg.Fingerprint,
 		arg.FingerprintVersion,
-		arg.LockTimeoutMs,
-		arg.Lock,
 		arg.Attempt,
 		arg.RetentionUs,
+		arg.LockTimeoutMs,
+		arg.Lock,
 	)
 	var i KeyClaimRow
-	err := row.Scan(&i.Busy, &i.AttemptNo, &i.LockTimeout)
+	err := row.Scan(&i.AttemptNo, &i.LockTimeout)
 	return i, err
 }
 
@@ -135,7 +113,7 @@ WITH finished AS (
         body_len = $5::bigint,
         codec = $6::text,
         done_at = clock_timestamp(),
-        expires_at = clock_timestamp() + $7::bigint * interval '1 microsecond'
+        expires_at = greatest(k.expires_at, clock_timestamp() + $7::bigint * interval '1 microsecond')
     WHERE k.operation = $8
         AND k.scope = $9
         AND k.key = $10
@@ -330,4 +308,24 @@ type KeyStepsForgetParams struct {
 func (q *Queries) KeyStepsForget(ctx context.Context, arg KeyStepsForgetParams) error {
 	_, err := q.db.Exec(ctx, KeyStepsForget, arg.Operation, arg.Scope, arg.Key)
 	return err
+}
+
+const KeyTryLock = `-- name: KeyTryLock :one
+SELECT
+    pg_try_advisory_xact_lock($1::bigint) AS had,
+    set_config('lock_timeout', current_setting('gatepost.lock_timeout'), true)::text AS lock_timeout
+`
+
+type KeyTryLockRow struct {
+	Had         bool
+	LockTimeout string
+}
+
+// KeyTryLock says, after a claim that wasn't had, whether the key's lock is had now,
+// and brings the caller's lock_timeout back.
+func (q *Queries) KeyTryLock(ctx context.Context, lock int64) (KeyTryLockRow, error) {
+	row := q.db.QueryRow(ctx, KeyTryLock, lock)
+	var i KeyTryLockRow
+	err := row.Scan(&i.Had, &i.LockTimeout)
+	return i, err
 }

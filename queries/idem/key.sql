@@ -1,80 +1,59 @@
--- KeyClaim claims a key for the transaction that it runs in, unless a row in the
--- way can be seen, or another transaction has the key's lock: then it writes
--- nothing. busy says that the lock could not be had. attempt_no is 0 when there is
--- no claim; without busy a new statement must read why, because a row that was
--- committed after this one's snapshot is only seen by the INSERT. What decides is
--- the row, in DO UPDATE, whose WHERE is computed after the row is locked; the
--- advisory lock only keeps callers from waiting, and its number may be that of
--- another key. The INSERT can wait for whoever writes to the row without that
--- lock, for lock_timeout_ms at most: then it is 55P03. The caller's lock_timeout is
--- back at the end. A row that is as absent begins anew (created_at); one that was
--- released, or lapsed, has counted its attempts. Leaves a row that can't be
--- committed: see KeyFinish.
+-- KeyClaim claims a key for the transaction that it runs in. No row: there is no
+-- claim, because another transaction has the key's lock, or because a row is in the
+-- way; a new statement must find out (KeyTryLock, KeyProbe), since a row that was
+-- committed after this statement's snapshot is only seen by the INSERT. What
+-- decides is the row, in DO UPDATE, whose WHERE is computed after the row is
+-- locked. The advisory lock only keeps callers from waiting, and its number may be
+-- that of another key. The INSERT can wait for whoever writes to the row without
+-- that lock, for lock_timeout_ms at most: then it is 55P03. CASE sets the settings
+-- in this order. The caller's lock_timeout is kept in gatepost.lock_timeout, and is
+-- back at the end when there is a claim, else KeyTryLock brings it back. A record
+-- that has expired begins anew (created_at); after a release its attempts are
+-- counted on. The claim can't be committed before KeyFinish.
 -- name: KeyClaim :one
-WITH free AS MATERIALIZED (
-    SELECT current_setting('lock_timeout') AS lock_timeout
-    WHERE NOT EXISTS (
-        SELECT
-        FROM gatepost.idempotency_keys AS k
-        WHERE k.operation = @operation
-            AND k.scope = @scope
-            AND k.key = @key
-            AND (k.expires_at > clock_timestamp() OR (k.state = 1 AND coalesce(k.lease_until > clock_timestamp(), true)))
-            AND NOT (k.state = 4 AND k.fingerprint = @fingerprint AND k.fingerprint_version = @fingerprint_version)
-    )
-), locked AS MATERIALIZED (
-    SELECT
-        free.lock_timeout,
-        set_config('lock_timeout', sqlc.arg(lock_timeout_ms)::bigint::text, true) AS bounded,
-        pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint) AS had
-    FROM free
-), claimed AS (
-    INSERT INTO gatepost.idempotency_keys AS k (
-        operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
-    )
-    SELECT
-        @operation,
-        @scope,
-        @key,
-        1,
-        @fingerprint,
-        @fingerprint_version,
-        (@attempt::text)::uuid,
-        1,
-        clock_timestamp(),
-        clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
-    FROM locked
-    WHERE locked.had
-    ON CONFLICT (operation, scope, key) DO UPDATE SET
-        state = 1,
-        fingerprint = excluded.fingerprint,
-        fingerprint_version = excluded.fingerprint_version,
-        attempt = excluded.attempt,
-        attempt_no = k.attempt_no + 1,
-        lease_until = NULL,
-        status = NULL,
-        headers = NULL,
-        body = NULL,
-        body_len = NULL,
-        codec = NULL,
-        created_at = CASE WHEN k.expires_at <= clock_timestamp() THEN excluded.created_at ELSE k.created_at END,
-        done_at = NULL,
-        expires_at = excluded.expires_at
-    WHERE (k.expires_at <= clock_timestamp() AND (k.state <> 1 OR k.lease_until <= clock_timestamp()))
-        OR (
-            k.state = 4
-            AND k.fingerprint = excluded.fingerprint
-            AND k.fingerprint_version = excluded.fingerprint_version
-        )
-    RETURNING k.attempt_no
+INSERT INTO gatepost.idempotency_keys AS k (
+    operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
 )
 SELECT
-    coalesce(NOT locked.had, false)::boolean AS busy,
-    coalesce(claimed.attempt_no, 0)::bigint AS attempt_no,
-    coalesce(CASE WHEN locked.had IS NOT NULL THEN set_config('lock_timeout', locked.lock_timeout, true) END, '')::text AS lock_timeout
-FROM (SELECT) AS one
-LEFT JOIN locked ON true
-LEFT JOIN claimed ON true;
+    @operation,
+    @scope,
+    @key,
+    1,
+    @fingerprint,
+    @fingerprint_version,
+    (@attempt::text)::uuid,
+    1,
+    clock_timestamp(),
+    clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
+WHERE CASE
+    WHEN set_config('gatepost.lock_timeout', current_setting('lock_timeout'), true) IS NULL THEN false
+    WHEN set_config('lock_timeout', sqlc.arg(lock_timeout_ms)::bigint::text, true) IS NULL THEN false
+    ELSE pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint)
+END
+ON CONFLICT (operation, scope, key) DO UPDATE SET
+    state = 1,
+    fingerprint = excluded.fingerprint,
+    fingerprint_version = excluded.fingerprint_version,
+    attempt = excluded.attempt,
+    attempt_no = k.attempt_no + 1,
+    lease_until = NULL,
+    status = NULL,
+    headers = NULL,
+    body = NULL,
+    body_len = NULL,
+    codec = NULL,
+    created_at = CASE WHEN k.expires_at <= clock_timestamp() THEN excluded.created_at ELSE k.created_at END,
+    done_at = NULL,
+    expires_at = excluded.expires_at
+WHERE (k.expires_at <= clock_timestamp() AND (k.state <> 1 OR k.lease_until <= clock_timestamp()))
+    OR (
+        k.state = 4
+        AND k.fingerprint = excluded.fingerprint
+        AND k.fingerprint_version = excluded.fingerprint_version
+    )
+RETURNING
+    k.attempt_no,
+    set_config('lock_timeout', current_setting('gatepost.lock_timeout'), true)::text AS lock_timeout;
 
 -- KeyFinish stores what came of a claim: state 2 with the reply, or 3 without it.
 -- It changes the row only while the claim is attempt's, and fails otherwise, so
@@ -92,7 +71,7 @@ WITH finished AS (
         body_len = sqlc.arg(body_len)::bigint,
         codec = sqlc.narg(codec)::text,
         done_at = clock_timestamp(),
-        expires_at = clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
+        expires_at = greatest(k.expires_at, clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond')
     WHERE k.operation = @operation
         AND k.scope = @scope
         AND k.key = @key
@@ -163,3 +142,10 @@ WHERE k.operation = @operation
     AND s.scope = k.scope
     AND s.key = k.key
     AND s.done_at < k.created_at;
+
+-- KeyTryLock says, after a claim that wasn't had, whether the key's lock is had now,
+-- and brings the caller's lock_timeout back.
+-- name: KeyTryLock :one
+SELECT
+    pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint) AS had,
+    set_config('lock_timeout', current_setting('gatepost.lock_timeout'), true)::text AS lock_timeout;
