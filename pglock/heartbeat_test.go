@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -107,9 +108,9 @@ func TestHeartbeat_SurvivesALostReply(t *testing.T) {
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
 	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
-	<-proxy.next(fault{match: "LeaseRenew"})
+	<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew"})
 	renewedAgain(t, direct, name)
-	<-proxy.next(fault{match: "LeaseRenew", lose: true})
+	<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Lose: true})
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
 		t.Errorf("lease is lost: %v", l.Err())
@@ -126,7 +127,7 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 	l := acquire(t, client(t, pool, cfg), name, nil)
 	for range 3 {
 		renewedAgain(t, direct, name)
-		<-proxy.next(fault{match: "LeaseRenew", delay: 3 * time.Second})
+		<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: 3 * time.Second})
 	}
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
@@ -160,7 +161,7 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
-	proxy.setLatency(25 * time.Millisecond)
+	proxy.SetLatency(25 * time.Millisecond)
 	over := make(chan struct{})
 	var acquiring sync.WaitGroup
 	for range 8 { // so that one of them is always due
@@ -226,8 +227,8 @@ func TestDone_ClosesBeforeTheExpiryWhileTheDatabaseHangs(t *testing.T) {
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
 	l := acquire(t, client(t, pool, pglock.Config{TTL: 2 * time.Second, SafetyMargin: time.Second}), name, nil)
-	proxy.setStall(true)
-	t.Cleanup(func() { proxy.setStall(false) })
+	proxy.SetStall(true)
+	t.Cleanup(func() { proxy.SetStall(false) })
 	soon(t, "Done", l.Done())
 	if r := row(t, direct, name); !r.Expires.After(r.Now) {
 		t.Errorf("Done closed %s after the expiry in the database", r.Now.Sub(r.Expires))
@@ -249,13 +250,13 @@ func TestDeadline_CountsFromWhenTheRequestWasSent(t *testing.T) {
 	c := client(t, pool, pglock.Config{TTL: ttl, SafetyMargin: margin, RenewEvery: 4 * time.Second})
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 
-	reached := proxy.next(fault{match: "LeaseInsert", delay: late})
+	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: late})
 	l := acquire(t, c, pgtest.Name(t), nil)
 	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) {
 		t.Errorf("after an acquisition: %s too late", l.Deadline().Sub(limit))
 	}
 	before := l.Deadline()
-	reached = proxy.next(fault{match: "LeaseRenew", delay: late})
+	reached = proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: late})
 	if err := l.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +269,8 @@ func TestRenew_EndsWithItsTryWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	pool, proxy := throughProxy(t, 4)
 	l := acquire(t, client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond}), pgtest.Name(t), nil)
-	proxy.setStall(true)
-	t.Cleanup(func() { proxy.setStall(false) })
+	proxy.SetStall(true)
+	t.Cleanup(func() { proxy.SetStall(false) })
 	err := l.Renew(t.Context())
 	if err == nil || errors.Is(err, pglock.ErrLost) || l.Err() != nil {
 		t.Errorf("Renew: %v, Err: %v; want an error that leaves the lease as it is", err, l.Err())

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -124,6 +125,12 @@ func poolWith(t *testing.T, url string, change ...func(*pgxpool.Config)) *pgxpoo
 // setting starts each session of a pool with a setting.
 func setting(name, value string) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams[name] = value }
+}
+
+// throughProxy is a pool whose connections all go through a proxy.
+func throughProxy(t *testing.T, maxConns int32) (*pgxpool.Pool, *faultproxy.Proxy) {
+	t.Helper()
+	return faultproxy.Pool(t, pgtest.URL(t), maxConns)
 }
 
 func maxConns(n int32) func(*pgxpool.Config) {

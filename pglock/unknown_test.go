@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{})
-	reached := proxy.next(fault{match: "LeaseInsert"})
+	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert"})
 	l := acquire(t, c, name, nil)
 	<-reached
 	if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
@@ -31,7 +32,7 @@ func TestTryAcquire_RequestThatNeverArrivedGrantsNothing(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
-	proxy.next(fault{match: "LeaseInsert", lose: true})
+	proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Lose: true})
 	if _, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil); err == nil || errors.Is(err, pglock.ErrHeld) {
 		t.Fatalf("TryAcquire: %v, want the connection's error", err)
 	}
@@ -47,7 +48,7 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reached := proxy.next(fault{match: "LeaseInsert", delay: 300 * time.Millisecond})
+	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: 300 * time.Millisecond})
 	go func() {
 		<-reached
 		eventually(t, "the grant", 5*time.Second, func() bool {
@@ -65,8 +66,8 @@ func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{})
 	acquire(t, c, pgtest.Name(t), nil)
-	proxy.setStall(true)
-	t.Cleanup(func() { proxy.setStall(false) })
+	proxy.SetStall(true)
+	t.Cleanup(func() { proxy.SetStall(false) })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -85,7 +86,7 @@ func TestRelease_LostReplyFreesTheRow(t *testing.T) {
 		c := client(t, pool, pglock.Config{TTL: time.Hour})
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
-		proxy.next(fault{match: "LeaseFree", lose: lose})
+		proxy.Next(faultproxy.Fault{Match: "LeaseFree", Lose: lose})
 		if err := l.Release(t.Context()); err == nil {
 			t.Error("Release without an answer returned nil")
 		}
@@ -99,7 +100,7 @@ func TestInTx_LostReplyOfCommitIsResolved(t *testing.T) {
 	pool, proxy := throughProxy(t, 4)
 	direct := pgtest.Pool(t)
 	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
-	for what, f := range map[string]fault{"the reply": {match: "commit"}, "the COMMIT": {match: "commit", lose: true}} {
+	for what, f := range map[string]faultproxy.Fault{"the reply": {Match: "commit"}, "the COMMIT": {Match: "commit", Lose: true}} {
 		for _, level := range levels {
 			table := table(t, direct)
 			tx, err := l.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
@@ -109,9 +110,9 @@ func TestInTx_LostReplyOfCommitIsResolved(t *testing.T) {
 			if err := insert(t.Context(), tx, table, "once"); err != nil {
 				t.Fatal(err)
 			}
-			proxy.next(f)
+			proxy.Next(f)
 			err = tx.Commit(t.Context())
-			if committed := rows(t, direct, table) == 1; committed != (err == nil) || committed == f.lose {
+			if committed := rows(t, direct, table) == 1; committed != (err == nil) || committed == f.Lose {
 				t.Errorf("%s was lost at %s: committed = %t, Commit = %v", what, level, committed, err)
 			}
 			if errors.Is(err, pglock.ErrCommitUnknown) {
@@ -147,7 +148,7 @@ func TestInTx_CommitUnderWayIsWaitedFor(t *testing.T) {
 		pid := tx.Conn().PgConn().PID()
 		result := make(chan error, 1)
 		if !kill {
-			proxy.next(fault{match: "commit"})
+			proxy.Next(faultproxy.Fault{Match: "commit"})
 		}
 		go func() { result <- tx.Commit(context.WithoutCancel(t.Context())) }()
 		blocked(t, direct, holder.Conn().PgConn().PID())

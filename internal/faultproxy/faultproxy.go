@@ -1,4 +1,6 @@
-package pglock_test
+// Package faultproxy gives tests a network that fails: it stalls, cuts, and loses
+// what is asked of the server, or the server's answer.
+package faultproxy
 
 import (
 	"bytes"
@@ -8,63 +10,69 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// proxy stands between a pool and the server: it stalls, cuts, and loses what
-// is asked of it.
-type proxy struct {
+// Proxy stands between a pool and the server.
+type Proxy struct {
 	listener        net.Listener
 	network, server string
 
 	mu    sync.Mutex
 	cond  *sync.Cond
 	conns map[net.Conn]bool
-	fault fault
+	fault Fault
 	over  bool
 	stall bool
 	// latency is added to each message.
 	latency time.Duration
 }
 
-// fault happens once, to the first message from a client that contains match.
-type fault struct {
-	match   string
-	lose    bool          // the server never gets it; else it does, and the reply is lost
-	delay   time.Duration // instead of losing anything, the reply comes late
+// Fault happens once, to the first message from a client that contains Match. The
+// server gets the message, the reply is lost, and the connection breaks.
+type Fault struct {
+	Match string
+	Lose  bool          // the server never gets the message
+	Delay time.Duration // nothing is lost, the reply comes late
+
 	reached chan time.Time
 }
 
-// throughProxy is a pool whose connections all go through a proxy. Statements
-// are sent with their text each time, so that a fault can match it.
-func throughProxy(t *testing.T, maxConns int32) (*pgxpool.Pool, *proxy) {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
+// Pool is a pool on the database of url whose connections all go through a proxy,
+// both closed when the test ends. Statements are sent with their text each time, so
+// that a fault can match it.
+func Pool(tb testing.TB, url string, maxConns int32) (*pgxpool.Pool, *Proxy) {
+	tb.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &proxy{conns: map[net.Conn]bool{}}
+	p := &Proxy{conns: map[net.Conn]bool{}}
 	p.cond = sync.NewCond(&p.mu)
 	p.network, p.server = pgconn.NetworkAddress(cfg.ConnConfig.Host, cfg.ConnConfig.Port)
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { p.serve(&serving) })
-	t.Cleanup(func() { p.close(); serving.Wait() })
+	tb.Cleanup(func() { p.close(); serving.Wait() })
 
 	cfg.MaxConns = maxConns
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", p.listener.Addr().String())
 	}
-	return poolOf(t, cfg), p
+	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool, p
 }
 
-func (p *proxy) serve(serving *sync.WaitGroup) {
+func (p *Proxy) serve(serving *sync.WaitGroup) {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -78,14 +86,14 @@ func (p *proxy) serve(serving *sync.WaitGroup) {
 		p.mu.Lock()
 		p.conns[client], p.conns[server] = true, true
 		p.mu.Unlock()
-		replies := make(chan fault, 1) // a fault for the next reply
+		replies := make(chan Fault, 1) // a fault for the next reply
 		serving.Go(func() { p.copy(server, client, func(b []byte) bool { return p.request(b, replies) }) })
 		serving.Go(func() { p.copy(client, server, func([]byte) bool { return reply(replies) }) })
 	}
 }
 
 // copy moves what arrives until one side closes, or pass says no.
-func (p *proxy) copy(to, from net.Conn, pass func([]byte) bool) {
+func (p *Proxy) copy(to, from net.Conn, pass func([]byte) bool) {
 	defer p.drop(to)
 	defer p.drop(from)
 	buf := make([]byte, 64<<10)
@@ -107,40 +115,40 @@ func (p *proxy) copy(to, from net.Conn, pass func([]byte) bool) {
 }
 
 // request says whether a message goes on to the server.
-func (p *proxy) request(message []byte, replies chan<- fault) bool {
+func (p *Proxy) request(message []byte, replies chan<- Fault) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.fault
-	if f.match == "" || !bytes.Contains(message, []byte(f.match)) {
+	if f.Match == "" || !bytes.Contains(message, []byte(f.Match)) {
 		return true
 	}
-	p.fault = fault{}
-	if !f.lose {
+	p.fault = Fault{}
+	if !f.Lose {
 		replies <- f
 	}
 	f.reached <- time.Now()
-	return !f.lose
+	return !f.Lose
 }
 
 // reply says whether an answer goes on to the client.
-func reply(replies <-chan fault) bool {
+func reply(replies <-chan Fault) bool {
 	select {
 	case f := <-replies:
-		time.Sleep(f.delay) //nolint:forbidigo // it is the fault
-		return f.delay > 0
+		time.Sleep(f.Delay) //nolint:forbidigo // it is the fault
+		return f.Delay > 0
 	default:
 		return true
 	}
 }
 
-func (p *proxy) drop(conn net.Conn) {
+func (p *Proxy) drop(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, conn)
 	conn.Close()
 }
 
-func (p *proxy) wait() {
+func (p *Proxy) wait() {
 	p.mu.Lock()
 	for p.stall && !p.over {
 		p.cond.Wait()
@@ -150,22 +158,23 @@ func (p *proxy) wait() {
 	time.Sleep(latency) //nolint:forbidigo // it is the fault
 }
 
-func (p *proxy) setLatency(d time.Duration) {
+// SetLatency adds d to each message from now on.
+func (p *Proxy) SetLatency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// setStall holds up everything, or lets it go on.
-func (p *proxy) setStall(stall bool) {
+// SetStall holds up everything, or lets it go on.
+func (p *Proxy) SetStall(stall bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stall = stall
 	p.cond.Broadcast()
 }
 
-// next arms a fault and returns a channel that tells when it happened.
-func (p *proxy) next(f fault) <-chan time.Time {
+// Next arms a fault and returns a channel that tells when it happened.
+func (p *Proxy) Next(f Fault) <-chan time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f.reached = make(chan time.Time, 1)
@@ -173,7 +182,7 @@ func (p *proxy) next(f fault) <-chan time.Time {
 	return f.reached
 }
 
-func (p *proxy) close() {
+func (p *Proxy) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true
