@@ -58,6 +58,7 @@ func (w *waiting) work(ctx context.Context, poll bool) {
 	if w.registers() {
 		w.forget(ctx, gone)
 		failed = w.register(ctx, kept)
+		w.sweep(ctx)
 	}
 	w.mu.Lock()
 	for _, q := range fresh {
@@ -123,11 +124,32 @@ func (w *waiting) look(ctx context.Context, queues []*queue) error {
 	for i, q := range queues {
 		names[i] = q.name
 	}
-	return w.client.onControl(ctx, func(conn *pgx.Conn) error {
-		free, err := inShortTx(conn).WaiterFree(ctx, lockdb.WaiterFreeParams{Names: names, Holder: w.client.cfg.Holder})
-		w.signalNames(free)
+	rows, err := w.states(ctx, names)
+	w.learn(rows)
+	return err
+}
+
+func (w *waiting) states(ctx context.Context, names []string) (rows []lockdb.WaiterLookRow, err error) {
+	err = w.client.onControl(ctx, func(conn *pgx.Conn) error {
+		rows, err = inShortTx(conn).WaiterLook(ctx, lockdb.WaiterLookParams{Names: names, Holder: w.client.cfg.Holder})
 		return err
 	})
+	return rows, err
+}
+
+// sweepEvery is how often a client that waits takes dead rows away, which read as
+// dead without that.
+const sweepEvery = time.Minute
+
+func (w *waiting) sweep(ctx context.Context) {
+	if time.Since(w.swept) < sweepEvery {
+		return
+	}
+	w.swept = time.Now()
+	err := w.client.onControl(ctx, func(conn *pgx.Conn) error { return inShortTx(conn).WaiterSweep(ctx) })
+	if err != nil {
+		w.client.cfg.Logger.DebugContext(ctx, "dead waiters not deleted, they are tried again", "err", err)
+	}
 }
 
 // forget deletes the rows of queues that nobody stands in any more, and passes on
@@ -152,9 +174,20 @@ func (w *waiting) forget(ctx context.Context, gone []*queue) {
 	}
 }
 
-// forgetAll deletes all rows of this client.
+// forgetAll deletes all rows of this client, and passes on what it may have been
+// woken for meanwhile.
 func (w *waiting) forgetAll(ctx context.Context) {
-	w.delete(ctx, lockdb.WaiterForgetParams{Client: w.id, AllOfIt: true})
+	if !w.delete(ctx, lockdb.WaiterForgetParams{Client: w.id, AllOfIt: true}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	rows, _ := w.states(ctx, w.recent()) // the others poll
+	for _, row := range rows {
+		if row.Free {
+			w.client.wake(ctx, w.client.onControl, lockdb.WaiterWakeParams{Name: row.Name})
+		}
+	}
 }
 
 func (w *waiting) delete(ctx context.Context, p lockdb.WaiterForgetParams) (done bool) {

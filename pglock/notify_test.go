@@ -114,14 +114,13 @@ func TestAcquire_PollsWithoutNotifications(t *testing.T) {
 func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 	t.Parallel()
 	url, name := pgtest.URL(t), pgtest.Name(t)
-	counter := &counting{}
-	pool := poolWith(t, url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
-	first, second := client(t, pool, slowPoll), client(t, pool, slowPoll)
+	pool := pgtest.Connect(t, url)
+	queue := &queued{}
+	first, second := client(t, pool, slowPoll), client(t, pool, queue.slowPoll())
 	held := acquire(t, first, name, nil)
 	order := make(chan int, 5)
 	var waiters sync.WaitGroup
 	for i := range cap(order) {
-		before := counter.busy.Load()
 		waiters.Go(func() {
 			l, err := second.Acquire(t.Context(), name, nil)
 			if err != nil {
@@ -131,10 +130,7 @@ func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 			order <- i
 			release(t, l)
 		})
-		// The first one tries twice, the others once, before they queue.
-		eventually(t, "its first try", 10*time.Second, func() bool {
-			return counter.busy.Load() >= before+1+int64(min(i, 1)^1)
-		})
+		queue.reaches(t, i+1)
 		registered(t, pool, name, 1)
 	}
 	release(t, held)
@@ -146,25 +142,48 @@ func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
 	}
 }
 
-// counting counts the tries to acquire, and those that were told who has it.
-type counting struct{ tries, busy atomic.Int64 }
+// queued counts the waiters that stand in a queue, as a tracer.
+type queued struct{ waiters atomic.Int64 }
 
-type countKey struct{}
+func (q *queued) TraceAcquireStart(ctx context.Context, _ pglock.TraceAcquireStartData) context.Context {
+	return ctx
+}
+func (*queued) TraceAcquireEnd(context.Context, pglock.TraceAcquireEndData) {}
 
-func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	switch {
-	case strings.Contains(data.SQL, "name: LeaseTake"):
-		return context.WithValue(ctx, countKey{}, &c.tries)
-	case strings.Contains(data.SQL, "name: LeaseLook"):
-		return context.WithValue(ctx, countKey{}, &c.busy)
-	default:
-		return ctx
-	}
+func (q *queued) TraceWaitStart(ctx context.Context, _ pglock.TraceWaitStartData) context.Context {
+	q.waiters.Add(1)
+	return ctx
+}
+func (*queued) TraceWaitEnd(context.Context, pglock.TraceWaitEndData) {}
+
+func (q *queued) slowPoll() pglock.Config {
+	cfg := slowPoll
+	cfg.Tracer = q
+	return cfg
 }
 
-func (c *counting) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if n, ok := ctx.Value(countKey{}).(*atomic.Int64); ok {
-		n.Add(1)
+func (q *queued) reaches(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "the queue", 30*time.Second, func() bool { return q.waiters.Load() >= int64(n) })
+}
+
+// counting counts the tries to acquire.
+type counting struct{ tries atomic.Int64 }
+
+func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "name: LeaseTake") {
+		c.tries.Add(1)
+	}
+	return ctx
+}
+func (*counting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestSpread_GrowsWithTheWaiters(t *testing.T) {
+	t.Parallel()
+	for clients, want := range map[int64]time.Duration{0: 20, 1: 20, 10: 200, 1000: 1000} {
+		if got := pglock.Spread(clients, time.Second); got != want*time.Millisecond {
+			t.Errorf("%d clients come back over %s, want %s", clients, got, want*time.Millisecond)
+		}
 	}
 }
 
@@ -178,27 +197,37 @@ func TestAcquire_ThousandWaitersDontStampede(t *testing.T) {
 	var waiters sync.WaitGroup
 	var served [clients]atomic.Int32
 	var together atomic.Int32
+	queue := &queued{}
 	held := acquire(t, client(t, pool, slowPoll), name, nil)
-	for i := range clients {
-		c := client(t, pool, slowPoll)
-		for range each {
-			waiters.Go(func() {
-				l, err := c.Acquire(t.Context(), name, nil)
-				if err != nil {
-					t.Errorf("Acquire: %v", err)
-					return
-				}
-				if together.Add(1) != 1 {
-					t.Error("two hold it at once")
-				}
-				served[i].Add(1)
-				together.Add(-1)
-				release(t, l)
-			})
+	wait := func(i int, c *pglock.Client) {
+		l, err := c.Acquire(t.Context(), name, nil)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+			return
+		}
+		if together.Add(1) != 1 {
+			t.Error("two hold it at once")
+		}
+		served[i].Add(1)
+		together.Add(-1)
+		release(t, l)
+	}
+	var all [clients]*pglock.Client
+	for i := range all {
+		all[i] = client(t, pool, queue.slowPoll())
+		waiters.Go(func() { wait(i, all[i]) })
+	}
+	queue.reaches(t, clients)
+	for i, c := range all {
+		for range each - 1 {
+			waiters.Go(func() { wait(i, c) })
 		}
 	}
 	registered(t, pool, name, clients)
-	eventually(t, "1,000 first tries", 30*time.Second, func() bool { return counter.tries.Load() >= clients*each })
+	queue.reaches(t, clients*each)
+	if tries := counter.tries.Load(); tries > 4*clients {
+		t.Errorf("%d tries of waiters that stand behind others", tries)
+	}
 	listening(t, pool)
 	before := counter.tries.Load()
 	release(t, held)

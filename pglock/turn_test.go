@@ -9,7 +9,6 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A release between a waiter's first try and its row notifies nobody.
@@ -36,8 +35,8 @@ func TestAcquire_TriesAgainAfterItIsRegistered(t *testing.T) {
 func TestWake_GivesEachClientItsTurn(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
-	counter := &counting{}
-	many := client(t, poolWith(t, pool.Config().ConnString(), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter }), slowPoll)
+	queue := &queued{}
+	many := client(t, pool, queue.slowPoll())
 	held := acquire(t, client(t, pool, slowPoll), name, nil)
 	order := make(chan string, 4)
 	var all sync.WaitGroup
@@ -56,7 +55,7 @@ func TestWake_GivesEachClientItsTurn(t *testing.T) {
 		wait(many, "many")
 	}
 	registered(t, pool, name, 1)
-	eventually(t, "their tries", 10*time.Second, func() bool { return counter.tries.Load() >= 4 })
+	queue.reaches(t, 3)
 	wait(client(t, pool, slowPoll), "one")
 	registered(t, pool, name, 2)
 	eventually(t, "two that LISTEN", 10*time.Second, func() bool {

@@ -32,18 +32,25 @@ func (c *Client) Acquire(ctx context.Context, name string, opts *AcquireOptions)
 	return c.wait(ctx, cl)
 }
 
-// wait tries once and then stands in the queue.
+// wait tries once and then stands in the queue; behind others of this client it
+// stands at once.
 func (c *Client) wait(ctx context.Context, cl claim) (lease *Lease, err error) {
 	start := time.Now()
-	lease, err = c.try(ctx, cl)
-	held, busy := errors.AsType[*HeldError](err)
-	if !busy || cl.wait < 0 {
-		return lease, err
+	var t *ticket
+	if cl.wait >= 0 {
+		t = c.waiting.joinBehind(cl.name)
 	}
-	t := c.waiting.join(cl.name)
-	defer func() { c.waiting.leave(t, lease != nil) }() // also when a tracer panics
-	w := waiter{client: c, claim: cl, ticket: t, held: held, start: start}
-	ctx, end := c.trace.waitStart(ctx, held)
+	if t == nil {
+		lease, err = c.try(ctx, cl)
+		held, busy := errors.AsType[*HeldError](err)
+		if !busy || cl.wait < 0 {
+			return lease, err
+		}
+		t = c.waiting.join(held)
+	}
+	defer func() { c.waiting.leave(t, lease) }() // also when a tracer panics
+	w := waiter{client: c, claim: cl, ticket: t, start: start}
+	ctx, end := c.trace.waitStart(ctx, w.held())
 	lease, err = w.untilGranted(ctx)
 	end(err)
 	return lease, err
@@ -54,9 +61,10 @@ type waiter struct {
 	client *Client
 	claim
 	*ticket
-	held  *HeldError // as last seen
 	start time.Time
 }
+
+func (w *waiter) held() *HeldError { return w.client.waiting.heldBy(w.queue) }
 
 // untilGranted stands in the queue, and at its head tries whenever the lease may
 // be free. The head of a new queue first waits for its row and then tries AGAIN
@@ -77,7 +85,7 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 	}
 	for {
 		if !probe {
-			if err := w.until(ctx, w.queue.wake, w.untilNextTry()); err != nil {
+			if err := w.until(ctx, w.queue.wake, w.client.waiting.untilNextTry(w.queue)); err != nil {
 				return nil, err
 			}
 		}
@@ -88,12 +96,12 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 		}
 		held, busy := errors.AsType[*HeldError](err)
 		if busy {
-			w.held = held
+			w.client.waiting.saw(w.queue, held)
 			continue
 		}
 		signal(w.queue.wake) // it was not looked into: for the next one, wherever that waits
 		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, w.held)
+			return nil, gaveUp(ctx, w.held())
 		}
 		if !serverGone(err) {
 			return nil, err
@@ -110,7 +118,7 @@ func (w *waiter) untilGranted(ctx context.Context) (*Lease, error) {
 func (w *waiter) until(ctx context.Context, event <-chan struct{}, d time.Duration) error {
 	left := w.left()
 	if left <= 0 {
-		return w.held
+		return w.held()
 	}
 	timer := time.NewTimer(min(d, left))
 	defer timer.Stop()
@@ -118,10 +126,10 @@ func (w *waiter) until(ctx context.Context, event <-chan struct{}, d time.Durati
 	case <-event:
 	case <-timer.C:
 		if d >= left {
-			return w.held
+			return w.held()
 		}
 	case <-ctx.Done():
-		return gaveUp(ctx, w.held)
+		return gaveUp(ctx, w.held())
 	case <-w.client.closing:
 		return ErrClosed
 	}
@@ -134,15 +142,6 @@ func (w *waiter) left() time.Duration {
 		return math.MaxInt64
 	}
 	return w.wait - time.Since(w.start)
-}
-
-// untilNextTry is the known expiry, with the clients that wait for it spread out
-// so that they don't come back together.
-func (w *waiter) untilNextTry() time.Duration {
-	if w.held.Fenced {
-		return jitter(fencedPoll)
-	}
-	return w.held.RetryAfter + rand.N(fencedPoll)
 }
 
 // sleep ends early, without an error, when ctx does.

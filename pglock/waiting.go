@@ -2,8 +2,13 @@ package pglock
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
 )
 
 // waiting is who waits in this client. Waiters of one name stand in a queue, and
@@ -25,6 +30,8 @@ type waiting struct {
 	started bool
 	keepers sync.WaitGroup // only added to before over
 	over    bool
+
+	swept time.Time // when dead rows were deleted; the keeper's
 }
 
 // queue is the waiters of one name, first come, first served.
@@ -35,6 +42,10 @@ type queue struct {
 	registered chan struct{} // closed when the row is there, or can't be
 
 	// Guarded by waiting.mu.
+	held    *HeldError // as last seen
+	retryAt time.Time  // when that lapses, or a lease of our own that was granted since
+	fenced  bool       // nothing will announce when the name can be had
+	clients int64      // that wait for the name, as last seen
 	tickets []*ticket
 	failed  error // why it could not be registered
 	probe   bool  // a head left without the lease: a wake may have been lost on it
@@ -50,23 +61,40 @@ func newWaiting(c *Client) *waiting {
 	return &waiting{
 		client: c, id: newNonce()[:13], nudge: make(chan struct{}, 1),
 		queues: map[string]*queue{}, byID: map[int64]*queue{},
+		swept: time.Now(),
 	}
 }
 
-// join queues a waiter, who leaves again whatever comes.
-func (w *waiting) join(name string) *ticket {
+// joinBehind queues a waiter behind others of this client; nil when there are none.
+func (w *waiting) joinBehind(name string) *ticket {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := w.queues[name]
+	if q := w.queues[name]; q != nil {
+		return w.queue(q)
+	}
+	return nil
+}
+
+// join queues a waiter that saw the lease held, who leaves again whatever comes.
+func (w *waiting) join(held *HeldError) *ticket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queues[held.Name]
 	if q == nil {
 		w.lastID++
 		q = &queue{
-			name: name, id: w.lastID, probe: true,
+			name: held.Name, id: w.lastID, probe: true,
 			wake: make(chan struct{}, 1), registered: make(chan struct{}),
 		}
-		w.queues[name], w.byID[q.id] = q, q
+		w.queues[q.name], w.byID[q.id] = q, q
 		w.fresh = append(w.fresh, q)
 	}
+	q.saw(held)
+	return w.queue(q)
+}
+
+// queue makes a ticket. mu is held.
+func (w *waiting) queue(q *queue) *ticket {
 	t := &ticket{queue: q, turn: make(chan struct{})}
 	q.tickets = append(q.tickets, t)
 	if len(q.tickets) == 1 {
@@ -77,9 +105,28 @@ func (w *waiting) join(name string) *ticket {
 	return t
 }
 
+// saw notes who has the lease. waiting.mu is held.
+func (q *queue) saw(held *HeldError) {
+	q.held, q.retryAt, q.fenced = held, time.Now().Add(held.RetryAfter), held.Fenced
+}
+
+// saw notes, at the head of a queue, who has the lease.
+func (w *waiting) saw(q *queue, held *HeldError) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q.saw(held)
+}
+
+// heldBy is who had the lease when this client last looked.
+func (w *waiting) heldBy(q *queue) *HeldError {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return q.held
+}
+
 // leave takes a waiter out, with the lease or without, and lets the next one be
 // the head.
-func (w *waiting) leave(t *ticket, granted bool) {
+func (w *waiting) leave(t *ticket, lease *Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := t.queue
@@ -88,7 +135,10 @@ func (w *waiting) leave(t *ticket, granted bool) {
 	if i > 0 {
 		return
 	}
-	q.probe = !granted
+	q.probe = lease == nil
+	if lease != nil {
+		q.retryAt, q.fenced = time.Now().Add(lease.ttl), false
+	}
 	if len(q.tickets) > 0 {
 		close(q.tickets[0].turn)
 		return
@@ -136,15 +186,47 @@ func (w *waiting) signalID(id int64) {
 	}
 }
 
-// signalNames wakes the queues of some names.
-func (w *waiting) signalNames(names []string) {
+// learn takes what a poll found, and wakes the queues whose name reads as free.
+func (w *waiting) learn(rows []lockdb.WaiterLookRow) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, name := range names {
-		if q := w.queues[name]; q != nil {
+	for _, row := range rows {
+		q := w.queues[row.Name]
+		if q == nil {
+			continue
+		}
+		q.clients = row.Clients
+		if row.Free {
 			signal(q.wake)
 		}
 	}
+}
+
+// untilNextTry is the known expiry, with the clients that wait for it spread out so
+// that they don't come back together: the more of them, the wider.
+func (w *waiting) untilNextTry(q *queue) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q.fenced {
+		return jitter(fencedPoll)
+	}
+	return time.Until(q.retryAt) + rand.N(spread(q.clients, w.client.cfg.PollInterval))
+}
+
+// spread is 20 ms for each client that waits, and a PollInterval at most.
+func spread(clients int64, poll time.Duration) time.Duration {
+	return max(fencedPoll, min(fencedPoll*time.Duration(clients), poll))
+}
+
+// recent names the queues that a wake may still be sent to.
+func (w *waiting) recent() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := map[string]bool{}
+	for _, q := range w.byID { // those that were forgotten just now, too
+		names[q.name] = true
+	}
+	return slices.Collect(maps.Keys(names))
 }
 
 func (w *waiting) signalAll() {

@@ -215,11 +215,10 @@ func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
 	url, name := pgtest.Database(t), pgtest.Name(t)
 	pool := pgtest.Connect(t, url)
 	held := acquire(t, client(t, pool, slowPoll), name, nil)
-	cfg := slowPoll
+	queue := &queued{}
+	cfg := queue.slowPoll()
 	cfg.PollInterval = 50 * time.Millisecond
-	counter := &counting{}
-	own := poolWith(t, url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
-	c := client(t, own, cfg)
+	c := client(t, pgtest.Connect(t, url), cfg)
 
 	operator := begin(t, pool, pgx.TxOptions{})
 	if _, err := operator.Exec(t.Context(), `ALTER TABLE gatepost.waiters RENAME TO elsewhere`); err != nil {
@@ -231,11 +230,8 @@ func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
 		failed <- err
 	}()
 	blocked(t, pool, operator.Conn().PgConn().PID())
-	before := counter.tries.Load()
 	second := granted(t, c, name)
-	eventually(t, "its first try, and then the queue", 10*time.Second, func() bool {
-		return counter.tries.Load() > before && own.Stat().AcquiredConns() == 0
-	})
+	queue.reaches(t, 2)
 	commit(t, operator)
 	wantErr(t, <-failed, pglock.ErrNotMigrated)
 	exec(t, pool, `ALTER TABLE gatepost.elsewhere RENAME TO waiters`)

@@ -10,15 +10,9 @@ import (
 )
 
 const WaiterForget = `-- name: WaiterForget :exec
-WITH dead AS MATERIALIZED (
-    SELECT w.client, w.waiter
-    FROM gatepost.waiters AS w
-    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
-    FOR UPDATE SKIP LOCKED
-)
 DELETE FROM gatepost.waiters AS w
-WHERE (w.client = $1 AND ($2::boolean OR w.waiter = ANY ($3::bigint[])))
-    OR (w.client, w.waiter) IN (SELECT dead.client, dead.waiter FROM dead)
+WHERE w.client = $1
+    AND ($2::boolean OR w.waiter = ANY ($3::bigint[]))
 `
 
 type WaiterForgetParams struct {
@@ -27,54 +21,10 @@ type WaiterForgetParams struct {
 	Waiters []int64
 }
 
-// WaiterForget takes a client's rows away, some or all, and with them the rows of
-// clients that died, unless somebody has one of those locked: two clients that
-// forget at once could lock them in different orders.
+// WaiterForget takes a client's rows away, some or all.
 func (q *Queries) WaiterForget(ctx context.Context, arg WaiterForgetParams) error {
 	_, err := q.db.Exec(ctx, WaiterForget, arg.Client, arg.AllOfIt, arg.Waiters)
 	return err
-}
-
-const WaiterFree = `-- name: WaiterFree :many
-SELECT wanted.name::text AS name
-FROM (SELECT unnest($1::text[]) AS name) AS wanted
-WHERE NOT EXISTS (
-    SELECT
-    FROM gatepost.leases AS l
-    WHERE l.name = wanted.name
-        AND l.slot = $2
-        AND (
-            (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
-            OR (l.nonce IS NULL AND l.reserved_until > clock_timestamp() AND l.reserved_for <> $3::text)
-        )
-)
-`
-
-type WaiterFreeParams struct {
-	Names  []string
-	Slot   int32
-	Holder string
-}
-
-// WaiterFree says which of the names could be had now, as read without a lock.
-func (q *Queries) WaiterFree(ctx context.Context, arg WaiterFreeParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, WaiterFree, arg.Names, arg.Slot, arg.Holder)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		items = append(items, name)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const WaiterKeep = `-- name: WaiterKeep :exec
@@ -113,6 +63,84 @@ func (q *Queries) WaiterKeep(ctx context.Context, arg WaiterKeepParams) error {
 		arg.Waiters,
 		arg.Names,
 	)
+	return err
+}
+
+const WaiterLook = `-- name: WaiterLook :many
+SELECT
+    wanted.name::text AS name,
+    NOT EXISTS (
+        SELECT
+        FROM gatepost.leases AS l
+        WHERE l.name = wanted.name
+            AND l.slot = $1
+            AND (
+                (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+                OR (l.nonce IS NULL AND l.reserved_until > clock_timestamp() AND l.reserved_for <> $2::text)
+            )
+    ) AS free,
+    (
+        SELECT count(*)
+        FROM gatepost.waiters AS w
+        WHERE w.name = wanted.name
+            AND w.slot = $1
+            AND w.expires_at > clock_timestamp()
+    )::bigint AS clients
+FROM (SELECT unnest($3::text[]) AS name) AS wanted
+`
+
+type WaiterLookParams struct {
+	Slot   int32
+	Holder string
+	Names  []string
+}
+
+type WaiterLookRow struct {
+	Name    string
+	Free    bool
+	Clients int64
+}
+
+// WaiterLook says, of each name, whether it could be had now, and how many clients
+// are registered for it, as read without a lock.
+func (q *Queries) WaiterLook(ctx context.Context, arg WaiterLookParams) ([]WaiterLookRow, error) {
+	rows, err := q.db.Query(ctx, WaiterLook, arg.Slot, arg.Holder, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WaiterLookRow
+	for rows.Next() {
+		var i WaiterLookRow
+		if err := rows.Scan(&i.Name, &i.Free, &i.Clients); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const WaiterSweep = `-- name: WaiterSweep :exec
+WITH dead AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM gatepost.waiters AS w
+USING dead
+WHERE w.client = dead.client
+    AND w.waiter = dead.waiter
+`
+
+// WaiterSweep takes the rows of clients that died away. It reads the whole table,
+// whose rows are the clients that wait; those that another sweep has locked are left
+// to it, as two could lock them in different orders.
+func (q *Queries) WaiterSweep(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, WaiterSweep)
 	return err
 }
 

@@ -1,31 +1,8 @@
--- WaiterForget takes a client's rows away, some or all, and with them the rows of
--- clients that died, unless somebody has one of those locked: two clients that
--- forget at once could lock them in different orders.
+-- WaiterForget takes a client's rows away, some or all.
 -- name: WaiterForget :exec
-WITH dead AS MATERIALIZED (
-    SELECT w.client, w.waiter
-    FROM gatepost.waiters AS w
-    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
-    FOR UPDATE SKIP LOCKED
-)
 DELETE FROM gatepost.waiters AS w
-WHERE (w.client = @client AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[])))
-    OR (w.client, w.waiter) IN (SELECT dead.client, dead.waiter FROM dead);
-
--- WaiterFree says which of the names could be had now, as read without a lock.
--- name: WaiterFree :many
-SELECT wanted.name::text AS name
-FROM (SELECT unnest(@names::text[]) AS name) AS wanted
-WHERE NOT EXISTS (
-    SELECT
-    FROM gatepost.leases AS l
-    WHERE l.name = wanted.name
-        AND l.slot = @slot
-        AND (
-            (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
-            OR (l.nonce IS NULL AND l.reserved_until > clock_timestamp() AND l.reserved_for <> @holder::text)
-        )
-);
+WHERE w.client = @client
+    AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[]));
 
 -- WaiterKeep registers a client's waiters, or keeps them registered. A waiter
 -- that stays keeps its place. In key order, like every statement that locks more
@@ -43,6 +20,45 @@ SELECT
 FROM (SELECT unnest(@waiters::bigint[]) AS waiter, unnest(@names::text[]) AS name) AS wanted
 ORDER BY wanted.waiter
 ON CONFLICT (client, waiter) DO UPDATE SET expires_at = excluded.expires_at;
+
+-- WaiterLook says, of each name, whether it could be had now, and how many clients
+-- are registered for it, as read without a lock.
+-- name: WaiterLook :many
+SELECT
+    wanted.name::text AS name,
+    NOT EXISTS (
+        SELECT
+        FROM gatepost.leases AS l
+        WHERE l.name = wanted.name
+            AND l.slot = @slot
+            AND (
+                (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp())
+                OR (l.nonce IS NULL AND l.reserved_until > clock_timestamp() AND l.reserved_for <> @holder::text)
+            )
+    ) AS free,
+    (
+        SELECT count(*)
+        FROM gatepost.waiters AS w
+        WHERE w.name = wanted.name
+            AND w.slot = @slot
+            AND w.expires_at > clock_timestamp()
+    )::bigint AS clients
+FROM (SELECT unnest(@names::text[]) AS name) AS wanted;
+
+-- WaiterSweep takes the rows of clients that died away. It reads the whole table,
+-- whose rows are the clients that wait; those that another sweep has locked are left
+-- to it, as two could lock them in different orders.
+-- name: WaiterSweep :exec
+WITH dead AS MATERIALIZED (
+    SELECT w.client, w.waiter
+    FROM gatepost.waiters AS w
+    WHERE w.expires_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM gatepost.waiters AS w
+USING dead
+WHERE w.client = dead.client
+    AND w.waiter = dead.waiter;
 
 -- WaiterWake notifies the waiter that has waited longest, or the one that the
 -- lease is reserved for, and moves it behind the others, so that each client has
