@@ -47,9 +47,12 @@ func (c *Client) claim(name string, opts *AcquireOptions) (claim, error) {
 //
 // ctx bounds the call and not the lease. When it ends, or the connection
 // breaks, with the outcome unknown, the lease is looked up and either returned
-// or given back in the background. One round trip on a pooled connection; two
-// when the row was locked for a moment, and three when the first INSERT of a name
-// waited for another that was rolled back.
+// or given back in the background.
+//
+// One round trip on a pooled connection when it is granted, two when it is held,
+// three the first time that a name is taken; and the same again when the row was
+// locked for a moment. Where sessions don't begin READ COMMITTED and READ WRITE, the
+// first acquisition of a client costs one more, to learn that.
 //
 // Errors: ErrHeld, ErrInvalidName, ErrInvalidConfig, ErrNotMigrated, ErrClosed.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts *AcquireOptions) (*Lease, error) {

@@ -23,7 +23,7 @@ import (
 // pgx.Tx.
 //
 // Errors: *FencedError with the resource as its Name when a higher token was
-// accepted before; ErrFenceMisplaced outside a transaction; ErrInvalidName for a
+// accepted before: roll back then, which gives the lock on the mark back; ErrFenceMisplaced outside a transaction; ErrInvalidName for a
 // resource that is no name; ErrInvalidConfig for a negative token. At REPEATABLE
 // READ and SERIALIZABLE a mark that moved after the snapshot, up to the same token
 // perhaps, is PostgreSQL's serialization failure, 40001: retry the transaction.

@@ -32,6 +32,13 @@ func (c *Client) beginFenced(ctx context.Context, seqs []Sequencer, opts pgx.TxO
 	return tx, err
 }
 
+// refuse tells the tracer of a refusal that needed no database.
+func (c *Client) refuse(ctx context.Context, refused *FencedError) error {
+	_, end := c.trace.fenceStart(ctx, TraceFenceStartData{Name: refused.Name, Token: refused.Token, Leases: 1})
+	end(refused)
+	return refused
+}
+
 // inLockOrder is the order that each transaction locks in.
 func inLockOrder(seqs []Sequencer) ([]Sequencer, error) {
 	if len(seqs) == 0 {

@@ -108,7 +108,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // A second Release is ErrReleased and does nothing; a lease that was lost before
 // is freed in the database if it is still ours there, and the reason of the loss
 // is returned. Any other error means that the name may stay taken until it
-// expires; releasing goes on in the background. One round trip.
+// expires; releasing goes on in the background. One round trip, and one that wakes a
+// waiter, behind the return: Close waits for it.
 func (l *Lease) Release(ctx context.Context) (err error) {
 	lost := l.lose(ErrReleased)
 	l.mu.Lock()
@@ -127,7 +128,8 @@ func (l *Lease) Release(ctx context.Context) (err error) {
 	case err == nil:
 		l.client.cfg.Logger.DebugContext(ctx, "lease released", "lease", l.seq.name, "token", l.seq.token)
 		return nil
-	case errors.Is(err, ErrLost):
+	case errors.Is(err, ErrLost): // unknown until now
+		l.tellLoss(ctx, err)
 		return err
 	default:
 		l.client.cfg.Logger.WarnContext(ctx, "lease not released yet", "lease", l.seq.name, "token", l.seq.token, "err", err)
@@ -184,13 +186,16 @@ func (l *Lease) lose(reason error) (before error) {
 	l.client.forget(l)
 	if reason != ErrReleased { //nolint:errorlint // identity: it is our own
 		l.cancelWork(reason)
-		if t := l.client.trace.loss; t != nil {
-			data := TraceLossData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since), Reason: reason}
-			t.TraceLoss(context.Background(), data) //nolint:forbidigo // a timer's
-		}
-		l.client.cfg.Logger.Error("lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
+		l.tellLoss(context.Background(), reason) //nolint:forbidigo // a timer's
 	}
 	return nil
+}
+
+func (l *Lease) tellLoss(ctx context.Context, reason error) {
+	if t := l.client.trace.loss; t != nil {
+		t.TraceLoss(ctx, TraceLossData{Name: l.seq.name, Token: l.seq.token, Held: time.Since(l.since), Reason: reason})
+	}
+	l.client.cfg.Logger.ErrorContext(ctx, "lease lost", "lease", l.seq.name, "token", l.seq.token, "err", reason)
 }
 
 // cancelOnLoss calls cancel with the reason when the lease is over, at once if

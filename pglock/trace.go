@@ -8,7 +8,8 @@ import (
 // Tracer traces acquisitions, and whatever else of this file it also implements:
 // WaitTracer, RenewTracer, LossTracer, ReleaseTracer, FenceTracer. The form is
 // pgx's: the context that a Start returns is the one of what follows, and of its
-// End. Methods are called from several goroutines, and hold up what they trace.
+// End. Methods are called from several goroutines, and hold up what they trace. A nil
+// pointer in the interface is not none: it is called.
 type Tracer interface {
 	// TraceAcquireStart is called before each try to acquire, of which a waiter
 	// makes several.

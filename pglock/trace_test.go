@@ -112,3 +112,28 @@ func TestTracer_IsToldOfEverything(t *testing.T) {
 		}
 	}
 }
+
+func TestTracer_IsToldOfWhatIsLearntLate(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, lose := range map[string]func(*testing.T, *pglock.Lease) error{
+		"loss held=true true": func(t *testing.T, l *pglock.Lease) error {
+			exec(t, pool, `UPDATE gatepost.leases SET nonce = NULL, holder = NULL WHERE name = $1`, l.Name())
+			return l.Release(t.Context()) // is the first to learn of it
+		},
+		"fence 1 fenced=true": func(t *testing.T, l *pglock.Lease) error {
+			release(t, l)
+			return l.InTx(t.Context(), func(pgx.Tx) error { return nil }) // needs no database
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := &recorder{}
+			c := client(t, pool, pglock.Config{TTL: time.Minute, Tracer: r})
+			wantErr(t, lose(t, acquire(t, c, pgtest.Name(t), nil)), pglock.ErrLost)
+			if !r.has(what) {
+				t.Errorf("%q is missing in %q", what, r.events)
+			}
+		})
+	}
+}

@@ -33,8 +33,8 @@ func (l *Lease) InTx(ctx context.Context, fn func(pgx.Tx) error) error {
 // in every way; Commit ignores the end of its ctx for 5 s, so that a deadline
 // doesn't make an outcome unknown.
 func (l *Lease) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
-	if err := l.Err(); err != nil {
-		return nil, &FencedError{Name: l.seq.name, Token: l.seq.token, Reason: err}
+	if err := l.Err(); err != nil { // known without asking
+		return nil, l.client.refuse(ctx, &FencedError{Name: l.seq.name, Token: l.seq.token, Reason: err})
 	}
 	tx, err := l.client.beginFenced(ctx, []Sequencer{l.seq}, opts)
 	if err == nil {

@@ -14,8 +14,9 @@ import (
 const fencedPoll = 20 * time.Millisecond
 
 // Acquire is TryAcquire, repeated until the lease is granted, opts.Wait is over
-// or ctx ends. Waiters of one client for one name are served in their order, and
-// only the first of them talks to the database. It is woken by the release, by
+// or ctx ends. Waiters of one client for one name are served in their order, none
+// that comes later tries before them, and only the first of them talks to the
+// database. It is woken by the release, by
 // the known expiry, and by a poll every PollInterval at the latest; it holds no
 // connection while it sleeps.
 //
