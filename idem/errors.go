@@ -15,7 +15,7 @@ var (
 	// nothing would keep it from being inserted twice.
 	ErrNoUniqueKey = errors.New("idem: no unique index on exactly the key's columns")
 	// ErrNotStored says that rows were accepted and are not in the table.
-	ErrNotStored = errors.New("idem: rows are not in the table after the INSERT")
+	ErrNotStored = errors.New("idem: what was written is not in the table")
 	// ErrRetryTx says that the caller's transaction met a concurrent one and is
 	// to be repeated from its beginning: SQLSTATE 40001 or 40P01.
 	ErrRetryTx = errors.New("idem: retry the transaction")
@@ -41,6 +41,8 @@ var (
 	ErrUnavailable = errors.New("idem: database unavailable")
 	// ErrStale says that the row was changed since it was read. See StaleError.
 	ErrStale = errors.New("idem: the row has another version")
+	// ErrNoVersion says that the row's version is NULL, which equals none.
+	ErrNoVersion = errors.New("idem: the row has no version")
 	// ErrNotFound says that no such row, or key, is there.
 	ErrNotFound = errors.New("idem: not found")
 	// ErrNotMigrated says that the schema gatepost is missing or too old.

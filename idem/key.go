@@ -13,6 +13,7 @@ const (
 	maxKeyBytes       = 255
 	maxOperationBytes = 200
 	maxScopeBytes     = 200
+	maxNameBytes      = 63 // of a table or a column: PostgreSQL's
 )
 
 // Key names one thing that is to happen once.
