@@ -1,0 +1,60 @@
+package idemhttp_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/idem/idemhttp"
+)
+
+// recorded is what WriteError answers outside of a middleware.
+func recorded(err error) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	rec.Header().Set("Content-Length", "3")
+	rec.Header().Set("X-Request-Id", "17")
+	idemhttp.WriteError(rec, fmt.Errorf("secret: %w", err))
+	return rec
+}
+
+func TestWriteError_HasAStatusForEachError(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int
+		kind   string
+		header string
+	}{
+		{idem.ErrMismatch, 422, idemhttp.TypeKeyReused, ""},
+		{idem.ErrInProgress, 409, idemhttp.TypeInProgress, "Retry-After: 1"},
+		{&idem.InProgressError{}, 409, idemhttp.TypeInProgress, "Retry-After: 1"},
+		{&idem.ReplayUnavailableError{}, 409, idemhttp.TypeReplyNotKept, "Idempotent-Replayed: true"},
+		{idem.ErrUnavailable, 503, idemhttp.TypeUnavailable, "Retry-After: 5"},
+		{idem.ErrRetryTx, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{&idem.StaleError{Current: 8}, 412, idemhttp.TypePreconditionFailed, `Etag: "8"`},
+		{idem.ErrStale, 412, idemhttp.TypePreconditionFailed, ""},
+		{idem.ErrNotFound, 404, idemhttp.TypeNotFound, ""},
+		{idemhttp.ErrPreconditionRequired, 428, idemhttp.TypePreconditionRequired, ""},
+		{idemhttp.ErrInvalidPrecondition, 400, idemhttp.TypePreconditionMalformed, ""},
+		{idem.ErrNotMigrated, 500, idemhttp.TypeInternal, ""},
+		{errors.New("any other"), 500, idemhttp.TypeInternal, ""},
+	} {
+		rec := recorded(c.err)
+		result := rec.Result()
+		reply{status: rec.Code, header: result.Header, body: rec.Body.String()}.wantProblem(t, c.status, c.kind)
+		name, value, _ := strings.Cut(c.header, ": ")
+		if result.Header.Get(name) != value || result.Header.Get("Content-Length") == "3" || result.Header.Get("X-Request-Id") != "17" {
+			t.Errorf("%v: headers are %v, want %s", c.err, result.Header, c.header)
+		}
+		if strings.Contains(rec.Body.String(), "secret") {
+			t.Errorf("%v: the client is told %s", c.err, rec.Body)
+		}
+		// RFC 9457: a type is a URI that leads to what it means.
+		if !strings.HasPrefix(c.kind, "https://pkg.go.dev/github.com/gatepost/gatepost/idem/idemhttp#Type") {
+			t.Errorf("type is %s", c.kind)
+		}
+	}
+}
