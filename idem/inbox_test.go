@@ -91,7 +91,7 @@ func TestInbox_AFailureLeavesNeitherMarkNorEffect(t *testing.T) {
 	}
 	func() {
 		defer func() {
-			if got := recover(); got != boom {
+			if got, _ := recover().(error); !errors.Is(got, boom) {
 				t.Errorf("recovered %v, want the handler's own panic", got)
 			}
 		}()
