@@ -176,8 +176,8 @@ func (c *Client) inBackground(fn func()) (started bool) {
 	return !c.drained
 }
 
-// onControl runs fn over the control pool, and once more over a new connection when the old one turns out to be dead: all
-// that is sent there can be repeated. After Close it uses the application's pool.
+// onControl runs fn over the control pool, and once more over a new connection when
+// the old one turns out to be dead: all that is sent there can be repeated. After Close it uses the application's pool.
 func (c *Client) onControl(ctx context.Context, fn func(*pgx.Conn) error) error {
 	again, err := c.onControlOnce(ctx, fn)
 	if again && ctx.Err() == nil {

@@ -184,3 +184,42 @@ func TestHeartbeat_SurvivesConnectsThatHang(t *testing.T) {
 		t.Errorf("lease is lost: %v", l.Err())
 	}
 }
+
+// The control pool's sessions may begin otherwise than the application's, of which
+// the client learnt how they begin.
+func TestRelease_OverAControlPoolOfAnotherDefault(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"default_transaction_isolation": "repeatable read",
+		"default_transaction_read_only": "on",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, direct := poolWith(t, pgtest.URL(t), maxConns(1)), pgtest.Pool(t)
+			cfg := pglock.Config{TTL: time.Minute, Control: poolWith(t, pgtest.URL(t), setting(name, value))}
+			l := acquire(t, client(t, pool, cfg), pgtest.Name(t), nil)
+			conn, err := pool.Acquire(t.Context()) // the application's only connection
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+
+			other := begin(t, direct, pgx.TxOptions{})
+			if _, err := other.Exec(t.Context(), `UPDATE gatepost.leases SET renewed_at = renewed_at WHERE name = $1`, l.Name()); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- l.Release(context.WithoutCancel(t.Context())) }()
+			if name == "default_transaction_isolation" {
+				blocked(t, direct, other.Conn().PgConn().PID())
+			}
+			commit(t, other)
+			if err := <-done; err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			if row(t, direct, l.Name()).Held {
+				t.Error("the row isn't free")
+			}
+		})
+	}
+}

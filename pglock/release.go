@@ -76,10 +76,12 @@ func (c *Client) free(ctx context.Context, conn *pgx.Conn, seq Sequencer, candid
 	live, err = lockdb.New(conn).LeaseFree(ctx, lockdb.LeaseFreeParams{
 		Name: seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
 	})
-	if sqlState(err) == stateReadOnly { // the session's default
+	switch sqlState(err) {
+	case stateReadOnly, stateSerialization: // the session's defaults; nothing was changed
 		return false, pgx.ErrNoRows
+	default:
+		return live, err
 	}
-	return live, err
 }
 
 // freeOrReserve frees a row, for the candidate where there is one; pgx.ErrNoRows

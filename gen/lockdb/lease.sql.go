@@ -49,7 +49,6 @@ WHERE l.name = $1
     AND l.slot = $2
     AND l.nonce = ($3::text)::uuid
     AND l.token = $4::bigint
-    AND current_setting('transaction_isolation') = 'read committed'
 RETURNING (l.reserved_until > clock_timestamp())::boolean AS live
 `
 
@@ -64,9 +63,8 @@ type LeaseFreeParams struct {
 // known, without a lock before the UPDATE: what that compares never changes back,
 // and the clock that decides is read after it. The old expiry goes through
 // reserved_until, which means nothing without reserved_for, because RETURNING can't
-// see the old row before PostgreSQL 18. No row: it is for LeaseRelease to say why. It
-// may run by itself: outside READ COMMITTED, where it can fail with 40001, it does
-// nothing.
+// see the old row before PostgreSQL 18. No row, or 40001 outside READ COMMITTED: it is
+// for LeaseRelease to say why.
 func (q *Queries) LeaseFree(ctx context.Context, arg LeaseFreeParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LeaseFree,
 		arg.Name,

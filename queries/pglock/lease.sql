@@ -12,9 +12,8 @@ WHERE l.name = @name
 -- known, without a lock before the UPDATE: what that compares never changes back,
 -- and the clock that decides is read after it. The old expiry goes through
 -- reserved_until, which means nothing without reserved_for, because RETURNING can't
--- see the old row before PostgreSQL 18. No row: it is for LeaseRelease to say why. It
--- may run by itself: outside READ COMMITTED, where it can fail with 40001, it does
--- nothing.
+-- see the old row before PostgreSQL 18. No row, or 40001 outside READ COMMITTED: it is
+-- for LeaseRelease to say why.
 -- name: LeaseFree :one
 UPDATE gatepost.leases AS l
 SET
@@ -29,7 +28,6 @@ WHERE l.name = @name
     AND l.slot = @slot
     AND l.nonce = (@nonce::text)::uuid
     AND l.token = sqlc.arg(token)::bigint
-    AND current_setting('transaction_isolation') = 'read committed'
 RETURNING (l.reserved_until > clock_timestamp())::boolean AS live;
 
 -- LeaseInsert makes the row of a name that was never acquired, or was collected,
