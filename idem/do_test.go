@@ -1,14 +1,14 @@
 package idem_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"reflect"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
@@ -33,87 +33,100 @@ func newKey(t *testing.T) idem.Key {
 
 var fp = idem.FingerprintOf([]byte("request"))
 
+// awkward are replies whose bytes JSON, text and UTF-8 have no room for.
+var awkward = []idem.Reply{
+	{},
+	{Status: -1, Header: http.Header{}, Body: []byte{}},
+	{Status: math.MaxInt32, Body: []byte("\x00")},
+	{Status: math.MinInt32, Body: []byte(`"\u0000"`)},
+	{Status: 200, Body: []byte("\xff\xfe\x00\xc3\x28")},
+	{Status: 200, Header: http.Header{"X-Nul": {"a\x00b", "\xff", "é", "\u2028", `\u0000`, "\t", ""}, "base64:": {"base64:", "base64:%"}}},
+	{Status: 200, Header: http.Header{"": nil, "\x00": {}, "\xff\x00": {"v"}, "A": {"1", "2", "1"}, "a": {"lower"}}},
+	{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: bytes.Repeat([]byte("0123456789abcdef"), 1<<12)},
+}
+
 func TestDo_ReplaysByteForByte(t *testing.T) {
 	t.Parallel()
-	s, key := store(t, pgtest.Pool(t), idem.Config{}), newKey(t)
-	want := idem.Reply{Status: 201, Header: http.Header{"X": {"a\x00\xff", "base64:", "é"}, "base64:Y": nil, "": {}}, Body: []byte("\x00\xff{}")}
-	for i := range 3 {
-		got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
-			if idem.Tx(ctx) != tx {
-				t.Error("Tx(ctx) is another one")
-			}
-			return want, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, idem.Result{Reply: want, Replayed: i > 0}) {
-			t.Errorf("try %d: got %#v, want %#v", i, got, want)
-		}
-	}
-}
-
-func TestDoTx_Smoke(t *testing.T) {
-	t.Parallel()
 	pool := pgtest.Pool(t)
-	s, key := store(t, pool, idem.Config{}), newKey(t)
-	tx := begin(t, pool, pgx.TxOptions{})
-	broken := errors.New("broken")
-	if _, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{}, broken }); !errors.Is(err, broken) {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		got, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) {
-			return idem.Reply{}, idem.Final(idem.Reply{Status: 1})
-		})
-		if err != nil || got.Status != 1 || got.Replayed != (i > 0) {
-			t.Fatal(got, err)
-		}
-	}
-	_, err := s.Do(t.Context(), key, fp, nil, nil)
-	wantErr(t, err, idem.ErrInProgress)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.Do(t.Context(), key, fp, nil, nil)
-	if err != nil || !got.Replayed {
-		t.Fatal(got, err)
-	}
-}
-
-func TestDo_IdenticalRequestsHaveOneEffect(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	s, effects := store(t, pool, idem.Config{}), table(t, pool, "key text")
-	const keys, duplicates = 10, 64
-	var wg sync.WaitGroup
-	for range keys {
-		key := newKey(t)
-		var replays, fresh atomic.Int64
-		for range duplicates {
-			wg.Go(func() {
-				got, err := s.Do(t.Context(), key, fp, &idem.Options{Wait: 20 * time.Second}, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
-					_, err := tx.Exec(ctx, "INSERT INTO "+effects.Sanitize()+" VALUES ($1)", key.Key)
-					return idem.Reply{Body: []byte(key.Key)}, err
-				})
-				switch {
-				case err != nil:
-					t.Error(err)
-				case string(got.Body) != key.Key:
-					t.Errorf("got %q, want %q", got.Body, key.Key)
-				case got.Replayed:
-					replays.Add(1)
-				default:
-					fresh.Add(1)
+	s := store(t, pool, idem.Config{})
+	for way, call := range waysToCall(t, pool, s) {
+		for i, want := range awkward {
+			for _, end := range []error{nil, idem.Final(want), idem.FinalKeep(want)} {
+				key := newKey(t)
+				for try := range 2 {
+					got, err := call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return want, end })
+					if err != nil || !reflect.DeepEqual(got, idem.Result{Reply: want, Replayed: try > 0}) {
+						t.Errorf("%s, reply %d, try %d: got %#v, %v, want %#v", way, i, try, got, err, want)
+					}
 				}
-			})
-		}
-		wg.Wait()
-		if fresh.Load() != 1 || replays.Load() != duplicates-1 {
-			t.Errorf("%d effects, %d replays", fresh.Load(), replays.Load())
+			}
 		}
 	}
-	if n := value[int](t, pool, "SELECT count(*) FROM "+effects.Sanitize()); n != keys {
-		t.Errorf("%d effects, want %d", n, keys)
+}
+
+func TestDo_ReplyOverTheLimitIsATombstone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{MaxBody: 1000})
+	for way, call := range waysToCall(t, pool, s) {
+		just := idem.Reply{Status: 200, Header: http.Header{"A": {"b"}}, Body: make([]byte, 1000)}
+		key := newKey(t)
+		got, err := call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return just, nil })
+		wantResult(t, got, err, just, false)
+		wantReplay(t, s, key, just)
+
+		over := just
+		over.Body = make([]byte, 1001)
+		for _, end := range []error{nil, idem.Final(over)} {
+			key = newKey(t)
+			got, err = call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return over, end })
+			wantResult(t, got, err, over, false)
+			_, err = call(key, fp, nil, unreached(t))
+			if e, ok := errors.AsType[*idem.ReplayUnavailableError](err); !ok || e.Status != 200 || e.Size != 1001 {
+				t.Errorf("%s: %v, want ReplayUnavailableError{200, 1001}", way, err)
+			}
+			if n := value[int](t, pool, `SELECT num_nonnulls(headers, body) FROM gatepost.idempotency_keys WHERE key = $1`, key.Key); n != 0 {
+				t.Errorf("%s: something of the reply was stored", way)
+			}
+		}
 	}
+}
+
+func TestDo_RefusesWhatCantBeStored(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for way, call := range waysToCall(t, pool, s) {
+		key := newKey(t)
+		_, err := call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{Status: math.MaxInt32 + 1}, nil })
+		if !errors.Is(err, idem.ErrInvalidReply) {
+			t.Errorf("%s: %v, want ErrInvalidReply", way, err)
+		}
+		wantFree(t, s, key)
+		for _, bad := range []idem.Key{
+			{}, {Operation: "a", Scope: "b"}, {Operation: "a", Key: "c"}, {Scope: "b", Key: "c"},
+			{Operation: "a", Scope: "b", Key: "a b"}, {Operation: "a", Scope: "b", Key: "é"}, {Operation: "a", Scope: "b", Key: "a\n"},
+			{Operation: "a", Scope: "b", Key: strings.Repeat("k", 256)}, {Operation: "\xff", Scope: "b", Key: "c"},
+			{Operation: "a", Scope: "\x00", Key: "c"}, {Operation: strings.Repeat("o", 201), Scope: "b", Key: "c"},
+		} {
+			_, err := call(bad, fp, nil, unreached(t))
+			if !errors.Is(err, idem.ErrInvalidKey) {
+				t.Errorf("%s: key %q: %v, want ErrInvalidKey", way, bad, err)
+			}
+		}
+	}
+	longest := idem.Key{Operation: strings.Repeat("o", 200), Scope: idem.Scope(strings.Repeat("é", 100)), Key: strings.Repeat("~", 235) + pgtest.Name(t)[:20]}
+	wantFree(t, s, longest)
+}
+
+func TestDo_SameKeyElsewhereIsAnotherKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, effects, key := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t)
+	keys := []idem.Key{key, {Operation: key.Operation, Scope: "tenant-2", Key: key.Key}, {Operation: "other", Scope: key.Scope, Key: key.Key}, {Operation: key.Operation, Scope: key.Scope, Key: strings.ToLower(key.Key)}}
+	for _, k := range keys {
+		got, err := s.Do(t.Context(), k, fp, nil, effects.write("x", idem.Reply{Body: []byte(k.String())}, nil))
+		wantResult(t, got, err, idem.Reply{Body: []byte(k.String())}, false)
+	}
+	effects.want(t, "x", len(keys))
 }

@@ -96,7 +96,7 @@ func retryable(err error) bool {
 // passing says whether an error is of a moment: it says nothing of what was asked
 // for, so no reply is made of it.
 func passing(err error) bool {
-	return retryable(err) || errors.Is(err, ErrRetryTx) || serverGone(err) || sqlState(err) == stateQueryCanceled ||
+	return retryable(err) || errors.Is(err, ErrRetryTx) || errors.Is(err, ErrUnavailable) || serverGone(err) || sqlState(err) == stateQueryCanceled ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 

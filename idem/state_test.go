@@ -1,0 +1,207 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// rowState is a row as a test finds it.
+type rowState struct {
+	state   int
+	version int    // of the fingerprint; 0: the current one
+	lease   string // interval until it ends; empty: none
+	expires string // interval until the record does
+}
+
+// put writes a row for a key, with the fingerprint fp.
+func (r rowState) put(t *testing.T, pool *pgxpool.Pool, key idem.Key) {
+	t.Helper()
+	var lease *string
+	if r.lease != "" {
+		lease = &r.lease
+	}
+	exec(t, pool, `
+		INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no,
+			lease_until, status, headers, body, body_len, created_at, done_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, gen_random_uuid(), 7, clock_timestamp() + $7::text::interval,
+			201, '{"Location": ["/1"]}', '{"id": 1}', 9, clock_timestamp() - interval '1 h', clock_timestamp(), clock_timestamp() + $8::text::interval)`,
+		key.Operation, string(key.Scope), key.Key, r.state, fp[:], max(1, r.version), lease, r.expires)
+}
+
+// event is what a call came to.
+type event string
+
+const (
+	ran         event = "ran"
+	replayed    event = "replayed"
+	inProgress  event = "in progress"
+	mismatch    event = "mismatch"
+	unavailable event = "replay unavailable"
+)
+
+func eventOf(r idem.Result, err error) event {
+	switch {
+	case err == nil && r.Replayed:
+		return replayed
+	case err == nil:
+		return ran
+	case errors.Is(err, idem.ErrInProgress):
+		return inProgress
+	case errors.Is(err, idem.ErrMismatch):
+		return mismatch
+	case errors.Is(err, idem.ErrReplayUnavailable):
+		return unavailable
+	default:
+		return event(err.Error())
+	}
+}
+
+// cells is the table of states, for the same fingerprint and for another one.
+var cells = []struct {
+	name        string
+	row         *rowState
+	same, other event
+}{
+	{"absent", nil, ran, ran},
+	{"running, live lease", &rowState{state: 1, lease: "30 s", expires: "1 h"}, inProgress, mismatch},
+	{"running, lapsed lease", &rowState{state: 1, lease: "-1 s", expires: "1 h"}, inProgress, mismatch},
+	{"running, live lease, expired", &rowState{state: 1, lease: "30 s", expires: "-1 s"}, inProgress, mismatch},
+	{"running, lapsed lease, expired", &rowState{state: 1, lease: "-1 s", expires: "-1 s"}, ran, ran},
+	{"done, live", &rowState{state: 2, expires: "1 h"}, replayed, mismatch},
+	{"done, expired", &rowState{state: 2, expires: "-1 s"}, ran, ran},
+	{"tombstone, live", &rowState{state: 3, expires: "1 h"}, unavailable, mismatch},
+	{"tombstone, expired", &rowState{state: 3, expires: "-1 s"}, ran, ran},
+	{"released", &rowState{state: 4, expires: "1 h"}, ran, mismatch},
+	{"released, expired", &rowState{state: 4, expires: "-1 s"}, ran, ran},
+	{"running, other version", &rowState{state: 1, version: 2, lease: "30 s", expires: "1 h"}, mismatch, mismatch},
+	{"done, other version", &rowState{state: 2, version: 2, expires: "1 h"}, mismatch, mismatch},
+	{"released, other version", &rowState{state: 4, version: 2, expires: "1 h"}, mismatch, mismatch},
+	{"done, other version, expired", &rowState{state: 2, version: 2, expires: "-1 s"}, ran, ran},
+}
+
+// each way of calling, at each isolation level.
+func waysToCall(t *testing.T, pool *pgxpool.Pool, s *idem.Store) map[string]func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error) {
+	t.Helper()
+	ways := map[string]func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error){
+		"Do": func(key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (idem.Result, error) {
+			return s.Do(t.Context(), key, f, o, fn)
+		},
+	}
+	for _, level := range levels {
+		ways["DoTx at "+string(level)] = func(key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (idem.Result, error) {
+			return inTx(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, s, key, f, o, fn)
+		}
+	}
+	return ways
+}
+
+func TestStates_AreAnsweredAsTheTableSays(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := ownDatabase(t, fmt.Sprintf("default_transaction_isolation = '%s'", level))
+			s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
+			for way, call := range waysToCall(t, pool, s) {
+				for _, cell := range cells {
+					for _, o := range []*idem.Options{nil, {Wait: 50 * time.Millisecond}} {
+						for f, want := range map[idem.Fingerprint]event{fp: cell.same, idem.FingerprintOf([]byte("other")): cell.other} {
+							key := newKey(t)
+							if cell.row != nil {
+								cell.row.put(t, pool, key)
+							}
+							got, err := call(key, f, o, effects.write(key.Key, created, nil))
+							if eventOf(got, err) != want {
+								t.Errorf("%s, %s, same = %t: %s, want %s", way, cell.name, f == fp, eventOf(got, err), want)
+							}
+							effects.want(t, key.Key, map[bool]int{want == ran: 1}[true])
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestStates_ErrorsSayWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
+		key := newKey(t)
+		rowState{state: 1, lease: "30 s", expires: "1 h"}.put(t, pool, key)
+		_, err := call(key, fp, nil, unreached(t))
+		if e, ok := errors.AsType[*idem.InProgressError](err); !ok || e.RetryAfter < 20*time.Second || e.RetryAfter > 30*time.Second {
+			t.Errorf("%s: live lease: %v, want InProgressError with what is left of 30 s", way, err)
+		}
+		key = newKey(t)
+		rowState{state: 1, lease: "-30 s", expires: "1 h"}.put(t, pool, key)
+		_, err = call(key, fp, nil, unreached(t))
+		if e, ok := errors.AsType[*idem.InProgressError](err); !ok || e.RetryAfter != 0 {
+			t.Errorf("%s: lapsed lease: %v, want InProgressError without a time", way, err)
+		}
+		key = newKey(t)
+		rowState{state: 3, expires: "1 h"}.put(t, pool, key)
+		_, err = call(key, fp, nil, unreached(t))
+		if e, ok := errors.AsType[*idem.ReplayUnavailableError](err); !ok || e.Status != 201 || e.Size != 9 || time.Since(e.DoneAt).Abs() > time.Minute {
+			t.Errorf("%s: tombstone: %v, want ReplayUnavailableError{201, 9, now}", way, err)
+		}
+	}
+}
+
+// A claim of a row that was there counts its attempts on, and begins a new record
+// where the old one has expired; steps of the old record are gone then.
+func TestStates_OldRowBecomesTheNewRecord(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
+		for _, row := range []rowState{{state: 1, lease: "-1 s", expires: "-1 s"}, {state: 3, expires: "-1 s"}, {state: 4, expires: "1 h"}} {
+			for _, end := range []error{nil, idem.Final(created), idem.FinalKeep(created)} {
+				key := newKey(t)
+				row.put(t, pool, key)
+				exec(t, pool, `INSERT INTO gatepost.idempotency_steps VALUES ($1, $2, $3, 'a', '', clock_timestamp() - interval '1 s')`, key.Operation, string(key.Scope), key.Key)
+				got, err := call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, end })
+				wantResult(t, got, err, created, false)
+				ok := value[bool](t, pool, `SELECT state = 2 AND attempt_no = 8 AND lease_until IS NULL AND codec IS NULL
+					AND status = 201 AND body_len = 9 AND (created_at > clock_timestamp() - interval '1 min') = $2
+					AND (SELECT count(*) FROM gatepost.idempotency_steps AS s WHERE s.key = k.key) = CASE WHEN $2 THEN 0 ELSE 1 END
+					AND expires_at BETWEEN clock_timestamp() + interval '23 h' AND clock_timestamp() + interval '25 h'
+					FROM gatepost.idempotency_keys AS k WHERE key = $1`, key.Key, row.expires == "-1 s")
+				if !ok {
+					t.Errorf("%s, %+v, ended with %v: the row is not as it should be", way, row, end)
+				}
+			}
+		}
+	}
+}
+
+func TestStates_ExpiryIsByTheDatabasesClockFromWhenItWasStored(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{Retention: time.Second})) {
+		key := newKey(t)
+		got, err := call(key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+			_, err := tx.Exec(ctx, `SELECT pg_sleep(1.1)`) // longer than the retention
+			return created, err
+		})
+		wantResult(t, got, err, created, false)
+		left := value[float64](t, pool, `SELECT extract(epoch FROM expires_at - done_at)::float8 FROM gatepost.idempotency_keys WHERE key = $1`, key.Key)
+		if left < 1 || left > 1.02 {
+			t.Errorf("%s: the record lives for %.3f s after it was stored, want 1 s", way, left)
+		}
+		got, err = call(key, fp, nil, unreached(t))
+		wantResult(t, got, err, created, true)
+		waitUntil(t, "expiry", func() bool {
+			return value[bool](t, pool, `SELECT expires_at < clock_timestamp() FROM gatepost.idempotency_keys WHERE key = $1`, key.Key)
+		})
+		got, err = call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+		wantResult(t, got, err, created, false)
+	}
+}

@@ -1,0 +1,180 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+)
+
+// While the first one runs, its row can't be seen, so a second one with another
+// fingerprint is told the same.
+func TestUncommitted_FailFastIsInProgressAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for way, call := range waysToCall(t, pool, s) {
+		key := newKey(t)
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []idem.Fingerprint{fp, idem.FingerprintOf([]byte("other"))} {
+			began := time.Now()
+			_, err := call(key, f, nil, unreached(t))
+			if e, ok := errors.AsType[*idem.InProgressError](err); !ok || e.RetryAfter != 0 {
+				t.Errorf("%s: %v, want InProgressError", way, err)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("%s: took %s", way, took)
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantFree(t, s, key)
+	}
+}
+
+func TestUncommitted_WaitEndsInTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for way, call := range waysToCall(t, pool, s) {
+		key := newKey(t)
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err := call(key, fp, &idem.Options{Wait: 200 * time.Millisecond}, unreached(t))
+		if took := time.Since(began); !errors.Is(err, idem.ErrInProgress) || took < 200*time.Millisecond || took > 3*time.Second {
+			t.Errorf("%s: %v after %s, want ErrInProgress after 200 ms", way, err, took)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// waiting starts a call while another transaction has the key, and returns what it
+// came to once that transaction has ended.
+func waiting(t *testing.T, s *idem.Store, key idem.Key, holder pgx.Tx, end func(context.Context) error, call func() (idem.Result, error)) (idem.Result, error) {
+	t.Helper()
+	pool := pgtest.Pool(t)
+	if _, err := s.DoTx(t.Context(), holder, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+		t.Fatal(err)
+	}
+	var got idem.Result
+	result := make(chan error, 1)
+	go func() {
+		var err error
+		got, err = call()
+		result <- err
+	}()
+	waitBlocked(t, pool, holder)
+	if err := end(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return got, <-result
+}
+
+func TestUncommitted_WaitIsAnsweredAsCommitted(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := ownDatabase(t, fmt.Sprintf("default_transaction_isolation = '%s'", level))
+			s, o := store(t, pool, idem.Config{}), &idem.Options{Wait: 20 * time.Second}
+			for way, call := range waysToCall(t, pool, s) {
+				// An old snapshot can't see what it waited for.
+				old := way == "DoTx at repeatable read" || way == "DoTx at serializable"
+
+				key, holder := newKey(t), begin(t, pool, pgx.TxOptions{})
+				got, err := waiting(t, s, key, holder, holder.Commit, func() (idem.Result, error) { return call(key, fp, o, unreached(t)) })
+				if old {
+					wantErr(t, err, idem.ErrRetryTx)
+				} else {
+					wantResult(t, got, err, created, true)
+				}
+
+				key, holder = newKey(t), begin(t, pool, pgx.TxOptions{})
+				_, err = waiting(t, s, key, holder, holder.Commit, func() (idem.Result, error) {
+					return call(key, idem.FingerprintOf([]byte("other")), o, unreached(t))
+				})
+				if want := idem.ErrMismatch; !errors.Is(err, want) && (!old || !errors.Is(err, idem.ErrRetryTx)) {
+					t.Errorf("%s: %v, want %v", way, err, want)
+				}
+
+				key, holder = newKey(t), begin(t, pool, pgx.TxOptions{})
+				got, err = waiting(t, s, key, holder, holder.Rollback, func() (idem.Result, error) {
+					return call(key, fp, o, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+				})
+				wantResult(t, got, err, created, false)
+			}
+		})
+	}
+}
+
+// Somebody who writes to the row without the key's lock is waited for too, but not
+// for long by FailFast.
+func TestUncommitted_RowThatSomebodyElseWritesIsInProgress(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
+		key := newKey(t)
+		rowState{state: 2, expires: "-1 s"}.put(t, pool, key)
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE key = $1 FOR UPDATE`, key.Key); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err := call(key, fp, nil, unreached(t))
+		if took := time.Since(began); !errors.Is(err, idem.ErrInProgress) || took > 3*time.Second {
+			t.Errorf("%s: %v after %s, want ErrInProgress", way, err, took)
+		}
+		result := make(chan error, 1)
+		go func() {
+			_, err := call(key, fp, &idem.Options{Wait: 20 * time.Second}, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+			result <- err
+		}()
+		waitBlocked(t, pool, tx)
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; err != nil {
+			t.Errorf("%s: waited for it: %v", way, err)
+		}
+	}
+}
+
+// The same key inside of itself can't be had, and doesn't hang.
+func TestUncommitted_KeyInItselfIsInProgress(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{Retention: time.Second})
+	for way, call := range waysToCall(t, pool, s) {
+		key := newKey(t)
+		_, err := call(key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+			o := &idem.Options{Wait: 20 * time.Millisecond}
+			if _, err := tx.Exec(ctx, `SELECT pg_sleep(1.1)`); err != nil { // its record would have expired
+				return idem.Reply{}, err
+			}
+			if _, err := s.DoTx(ctx, tx, key, fp, o, unreached(t)); !errors.Is(err, idem.ErrInProgress) {
+				t.Errorf("%s: DoTx in it: %v, want ErrInProgress", way, err)
+			}
+			if _, err := s.Do(ctx, key, fp, o, unreached(t)); !errors.Is(err, idem.ErrInProgress) {
+				t.Errorf("%s: Do in it: %v, want ErrInProgress", way, err)
+			}
+			return created, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
