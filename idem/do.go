@@ -20,6 +20,8 @@ const (
 	// maxTries is how often a transaction is run that meets concurrent ones.
 	maxTries = 10
 	maxPause = 200 * time.Millisecond
+	// noticeTimeout is how long a server may take to notice a closed connection.
+	noticeTimeout = time.Second
 )
 
 // Do runs fn once for a key: the claim of the key, what fn writes and its reply are
@@ -72,9 +74,21 @@ func (c *call) do(ctx context.Context) (Result, error) {
 			return Result{}, fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
 		}
 		c.log(ctx, try, err)
+		c.outwait(err)
 		if err := pause(ctx, try); err != nil {
 			return Result{}, err
 		}
+	}
+}
+
+// outwait lets the next try wait for what a lost connection has left behind: its
+// transaction has the key until the server notices.
+func (c *call) outwait(err error) {
+	if _, lost := errors.AsType[*lostError](err); !lost {
+		return
+	}
+	if until := time.Now().Add(noticeTimeout); until.After(c.until) {
+		c.until = until
 	}
 }
 
@@ -179,7 +193,11 @@ func (k *claim) commit(ctx context.Context, own *ownTx, o outcome) error {
 		return &lostError{k.failure(limited, "finish", err)}
 	}
 	own.discard(ctx)
-	return k.resolve(ctx, err)
+	err = k.resolve(ctx, err)
+	if lost, ok := errors.AsType[*lostError](err); ok && limited.Err() != nil {
+		return lost.error // a COMMIT that takes so long would do so again
+	}
+	return err
 }
 
 // ownTx is a transaction on a connection of the pool.

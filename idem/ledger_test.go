@@ -83,6 +83,14 @@ func wantFree(t *testing.T, s *idem.Store, key idem.Key) {
 	wantResult(t, got, err, idem.Reply{}, false)
 }
 
+// wantFreeSoon is wantFree where the server must first notice that a connection is
+// gone.
+func wantFreeSoon(t *testing.T, s *idem.Store, key idem.Key) {
+	t.Helper()
+	got, err := s.Do(t.Context(), key, fp, &idem.Options{Wait: 20 * time.Second}, func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{}, nil })
+	wantResult(t, got, err, idem.Reply{}, false)
+}
+
 // inTx runs DoTx in a transaction of its own and commits it.
 func inTx(ctx context.Context, pool *pgxpool.Pool, opts pgx.TxOptions, s *idem.Store, key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (r idem.Result, err error) {
 	err = pgx.BeginTxFunc(ctx, pool, opts, func(tx pgx.Tx) error {

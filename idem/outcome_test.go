@@ -207,9 +207,6 @@ func TestOutcome_CtxThatEndedLeavesNothing(t *testing.T) {
 		})
 		cancel()
 		wantErr(t, err, context.DeadlineExceeded)
-		waitUntil(t, "the server's end of it", func() bool { // until then, the key is in progress
-			_, err := s.Do(t.Context(), key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{}, nil })
-			return err == nil
-		})
+		wantFreeSoon(t, s, key)
 	}
 }

@@ -1,0 +1,271 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/faultproxy"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Nothing is claimed as done that isn't, and nothing is done twice: whatever is lost,
+// and at whichever step.
+func TestLost_AtEachStep(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	for _, step := range []string{"KeyProbe", "KeyClaim", "KeyFinish"} {
+		for _, lose := range []bool{false, true} {
+			pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+			s, effects, key, calls := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t), 0
+			proxy.Next(faultproxy.Fault{Match: step, Lose: lose})
+			got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+				calls++
+				return effects.write(key.Key, created, nil)(ctx, tx)
+			})
+			wantResult(t, got, err, created, false)
+			effects.want(t, key.Key, 1)
+			wantReplay(t, store(t, direct, idem.Config{}), key, created)
+			want := 1
+			if step == "KeyFinish" && lose {
+				want = 2
+			}
+			if calls != want {
+				t.Errorf("%s, lost request = %t: ran %d times, want %d", step, lose, calls, want)
+			}
+		}
+	}
+}
+
+// The reply of COMMIT comes later than its connection lives, and COMMIT itself goes
+// on: its end is waited for.
+func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	for _, kill := range []bool{true, false} {
+		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+		s, effects, key := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t)
+		holder := slowCommit(t, direct, effects)
+		var pid, calls int
+		if !kill {
+			proxy.Next(faultproxy.Fault{Match: "KeyFinish"})
+		}
+		result := make(chan error, 1)
+		var got idem.Result
+		go func() {
+			var err error
+			got, err = s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+				calls++
+				pid = int(tx.Conn().PgConn().PID())
+				return effects.write(key.Key, created, nil)(ctx, tx)
+			})
+			result <- err
+		}()
+		waitBlocked(t, direct, holder)
+		if kill {
+			exec(t, direct, `SELECT pg_terminate_backend($1)`, pid)
+			waitUntil(t, "the end of the backend", func() bool {
+				return value[bool](t, direct, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+			})
+		}
+		if err := holder.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := <-result
+		wantResult(t, got, err, created, false)
+		if want := map[bool]int{true: 2, false: 1}[kill]; calls != want {
+			t.Errorf("killed = %t: ran %d times, want %d", kill, calls, want)
+		}
+		effects.want(t, key.Key, 1)
+		wantReplay(t, s, key, created)
+	}
+}
+
+// slowCommit makes each COMMIT of an effect wait until the transaction that is
+// returned has ended.
+func slowCommit(t *testing.T, pool *pgxpool.Pool, effects ledger) pgx.Tx {
+	t.Helper()
+	gate := "hashtext('" + effects.name + "')"
+	exec(t, pool, `CREATE FUNCTION `+effects.name+`() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(`+gate+`); RETURN NULL; END $$`)
+	exec(t, pool, `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON `+effects.name+` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION `+effects.name+`()`)
+	tx := begin(t, pool, pgx.TxOptions{})
+	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(`+gate+`)`); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// An outcome that can't be found out in 5 s is not claimed, and a later call tells.
+func TestLost_UnknownCommitIsUnavailable(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+	s, effects, key := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t)
+	holder := slowCommit(t, direct, effects)
+	go func() { // COMMIT arrives, succeeds, and then the network is silent
+		waitBlocked(t, direct, holder)
+		proxy.SetStall(true)
+		exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(holder.Conn().PgConn().PID()))
+	}()
+	began := time.Now()
+	_, err := s.Do(t.Context(), key, fp, nil, effects.write(key.Key, created, nil))
+	wantErr(t, err, idem.ErrUnavailable)
+	if took := time.Since(began); took < 9*time.Second || took > 20*time.Second {
+		t.Errorf("took %s, want 5 s for COMMIT and 5 s to find out", took)
+	}
+	proxy.SetStall(false)
+	effects.want(t, key.Key, 1)
+	wantReplay(t, s, key, created)
+}
+
+// A COMMIT that takes too long is cancelled, and not tried again.
+func TestLost_SlowCommitIsUnavailable(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, effects, key, calls := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t), 0
+	holder := slowCommit(t, pool, effects)
+	_, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+		calls++
+		return effects.write(key.Key, created, nil)(ctx, tx)
+	})
+	wantErr(t, err, idem.ErrUnavailable)
+	if calls != 1 {
+		t.Errorf("ran %d times, want once", calls)
+	}
+	if err := holder.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	effects.want(t, key.Key, 0)
+	wantFree(t, s, key)
+}
+
+// A ctx that ends while COMMIT is under way doesn't make its outcome unknown.
+func TestLost_CtxThatEndsDuringCommit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, effects, key := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t)
+	holder := slowCommit(t, pool, effects)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		waitBlocked(t, pool, holder)
+		cancel()
+		ended <- holder.Rollback(context.WithoutCancel(ctx))
+	}()
+	got, err := s.Do(ctx, key, fp, nil, effects.write(key.Key, created, nil))
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wantResult(t, got, err, created, false)
+	if ctx.Err() == nil {
+		t.Error("the context has not ended")
+	}
+}
+
+func TestLost_BackendKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	pool := pgtest.Pool(t)
+	s, effects := store(t, pool, idem.Config{}), newLedger(t, direct)
+	for way, call := range waysToCall(t, pool, s) {
+		for _, swallow := range []error{nil, idem.Final(created), idem.FinalKeep(created), errBusiness} {
+			key := newKey(t)
+			_, err := call(key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+				if _, err := effects.write(key.Key, created, nil)(ctx, tx); err != nil {
+					return idem.Reply{}, err
+				}
+				exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(tx.Conn().PgConn().PID()))
+				_, err := tx.Exec(ctx, `SELECT pg_sleep(10)`)
+				if err == nil {
+					t.Error("the backend lives")
+				}
+				if swallow != nil {
+					err = swallow
+				}
+				return created, err
+			})
+			if err == nil || way == "Do" && !errors.Is(err, idem.ErrUnavailable) {
+				t.Errorf("%s, %v: %v, want ErrUnavailable", way, swallow, err)
+			}
+			effects.want(t, key.Key, 0)
+			wantFreeSoon(t, store(t, direct, idem.Config{}), key)
+		}
+	}
+}
+
+// Killed without the function noticing: the COMMIT finds out, and it runs again.
+func TestLost_BackendKilledUnnoticed(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	s, effects, key, calls := store(t, pgtest.Pool(t), idem.Config{}), newLedger(t, direct), newKey(t), 0
+	got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+		r, err := effects.write(key.Key, created, nil)(ctx, tx)
+		pid := int32(tx.Conn().PgConn().PID())
+		if calls++; calls == 1 {
+			exec(t, direct, `SELECT pg_terminate_backend($1)`, pid)
+			waitUntil(t, "the end of the backend", func() bool {
+				return value[bool](t, direct, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+			})
+		}
+		return r, err
+	})
+	wantResult(t, got, err, created, false)
+	if calls != 2 {
+		t.Errorf("ran %d times, want 2", calls)
+	}
+	effects.want(t, key.Key, 1)
+}
+
+func TestLost_NoServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	pool := pgtest.Connect(t, "postgres://postgres@"+address+"/postgres")
+	_, err = store(t, pool, idem.Config{}).Do(t.Context(), newKey(t), fp, nil, unreached(t))
+	wantErr(t, err, idem.ErrUnavailable)
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); !ok {
+		t.Errorf("%v, want the cause in it", err)
+	}
+	closed := pgtest.Pool(t)
+	closed.Close()
+	_, err = store(t, closed, idem.Config{}).Do(t.Context(), newKey(t), fp, nil, unreached(t))
+	wantErr(t, err, idem.ErrUnavailable)
+}
+
+func TestLost_SilenceIsBoundedByTheContext(t *testing.T) {
+	t.Parallel()
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+	s := store(t, pool, idem.Config{})
+	wantFree(t, s, newKey(t)) // warms the connection up
+	proxy.SetStall(true)
+	t.Cleanup(func() { proxy.SetStall(false) })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := s.Do(ctx, newKey(t), fp, nil, unreached(t))
+	wantErr(t, err, context.DeadlineExceeded)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestLost_NotMigrated(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyDatabase(t))
+	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
+		_, err := call(newKey(t), fp, nil, unreached(t))
+		if !errors.Is(err, idem.ErrNotMigrated) {
+			t.Errorf("%s: %v, want ErrNotMigrated", way, err)
+		}
+	}
+}
