@@ -201,7 +201,57 @@ func TestStates_ExpiryIsByTheDatabasesClockFromWhenItWasStored(t *testing.T) {
 		waitUntil(t, "expiry", func() bool {
 			return value[bool](t, pool, `SELECT expires_at < clock_timestamp() FROM gatepost.idempotency_keys WHERE key = $1`, key.Key)
 		})
-		got, err = call(key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+		got, err = call(key, fp, nil, reply)
 		wantResult(t, got, err, created, false)
+	}
+}
+
+// The clock is the database's now, not that of when the caller's transaction began.
+func TestStates_ExpiryInsideOfATransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for _, row := range []rowState{{state: 2, expires: "200 ms"}, {state: 1, lease: "200 ms", expires: "200 ms"}} {
+		for _, level := range levels {
+			key := newKey(t)
+			row.put(t, pool, key)
+			tx := begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			if _, err := tx.Exec(t.Context(), `SELECT pg_sleep(0.3)`); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.DoTx(t.Context(), tx, key, idem.FingerprintOf(nil), nil, reply)
+			wantResult(t, got, err, created, false)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Finish changes the row of its own attempt only, and without that nothing commits.
+func TestStates_AttemptThatIsNoLongerItsOwnIsFenced(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
+	for way, call := range waysToCall(t, pool, s) {
+		for _, steal := range []string{
+			`UPDATE gatepost.idempotency_keys SET attempt = gen_random_uuid() WHERE key = $1`,
+			`UPDATE gatepost.idempotency_keys SET state = 4 WHERE key = $1`,
+			`DELETE FROM gatepost.idempotency_keys WHERE key = $1`,
+		} {
+			for _, end := range []error{nil, idem.FinalKeep(created)} {
+				key := newKey(t)
+				_, err := call(key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+					r, err := effects.write(key.Key, created, end)(ctx, tx)
+					_, stealErr := tx.Exec(ctx, steal, key.Key)
+					return r, errors.Join(err, stealErr)
+				})
+				if !errors.Is(err, idem.ErrFenced) {
+					t.Errorf("%s, %s: %v, want ErrFenced", way, steal, err)
+				}
+				effects.want(t, key.Key, 0)
+				wantFree(t, s, key)
+			}
+		}
 	}
 }

@@ -21,7 +21,7 @@ func TestUncommitted_FailFastIsInProgressAtOnce(t *testing.T) {
 	for way, call := range waysToCall(t, pool, s) {
 		key := newKey(t)
 		tx := begin(t, pool, pgx.TxOptions{})
-		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, reply); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range []idem.Fingerprint{fp, idem.FingerprintOf([]byte("other"))} {
@@ -41,6 +41,26 @@ func TestUncommitted_FailFastIsInProgressAtOnce(t *testing.T) {
 	}
 }
 
+// The lock says that it is running; nobody has to wait for its row.
+func TestUncommitted_FailFastDoesNotTouchTheRow(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, key := store(t, pool, idem.Config{}), newKey(t)
+	first, second := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})
+	if _, err := s.DoTx(t.Context(), first, key, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.DoTx(t.Context(), second, key, fp, nil, unreached(t))
+	wantErr(t, err, idem.ErrInProgress)
+	var xid *string
+	if err := second.QueryRow(t.Context(), `SELECT pg_current_xact_id_if_assigned()::text`).Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	if xid != nil {
+		t.Error("a transaction id was used up")
+	}
+}
+
 func TestUncommitted_WaitEndsInTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -48,7 +68,7 @@ func TestUncommitted_WaitEndsInTime(t *testing.T) {
 	for way, call := range waysToCall(t, pool, s) {
 		key := newKey(t)
 		tx := begin(t, pool, pgx.TxOptions{})
-		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+		if _, err := s.DoTx(t.Context(), tx, key, fp, nil, reply); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -67,7 +87,7 @@ func TestUncommitted_WaitEndsInTime(t *testing.T) {
 func waiting(t *testing.T, s *idem.Store, key idem.Key, holder pgx.Tx, end func(context.Context) error, call func() (idem.Result, error)) (idem.Result, error) {
 	t.Helper()
 	pool := pgtest.Pool(t)
-	if _, err := s.DoTx(t.Context(), holder, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil }); err != nil {
+	if _, err := s.DoTx(t.Context(), holder, key, fp, nil, reply); err != nil {
 		t.Fatal(err)
 	}
 	var got idem.Result
@@ -113,7 +133,7 @@ func TestUncommitted_WaitIsAnsweredAsCommitted(t *testing.T) {
 
 				key, holder = newKey(t), begin(t, pool, pgx.TxOptions{})
 				got, err = waiting(t, s, key, holder, holder.Rollback, func() (idem.Result, error) {
-					return call(key, fp, o, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+					return call(key, fp, o, reply)
 				})
 				wantResult(t, got, err, created, false)
 			}
@@ -140,7 +160,7 @@ func TestUncommitted_RowThatSomebodyElseWritesIsInProgress(t *testing.T) {
 		}
 		result := make(chan error, 1)
 		go func() {
-			_, err := call(key, fp, &idem.Options{Wait: 20 * time.Second}, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, nil })
+			_, err := call(key, fp, &idem.Options{Wait: 20 * time.Second}, reply)
 			result <- err
 		}()
 		waitBlocked(t, pool, tx)
