@@ -115,7 +115,8 @@ func TestDo_RefusesWhatCantBeStored(t *testing.T) {
 			}
 		}
 	}
-	longest := idem.Key{Operation: strings.Repeat("o", 200), Scope: idem.Scope(strings.Repeat("é", 100)), Key: strings.Repeat("~", 235) + pgtest.Name(t)[:20]}
+	name := pgtest.Name(t)
+	longest := idem.Key{Operation: strings.Repeat("o", 200), Scope: idem.Scope(strings.Repeat("é", 100)), Key: strings.Repeat("~", 255-len(name)) + name}
 	wantFree(t, s, longest)
 }
 

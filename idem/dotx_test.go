@@ -131,7 +131,7 @@ func TestDo_FinalAfterAWait(t *testing.T) {
 
 func TestDoTx_CommitsWithTheCaller(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := ownDatabase(t)
 	s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
 	for _, level := range levels {
 		first, second, third := newKey(t), newKey(t), newKey(t)
@@ -235,7 +235,7 @@ func TestDoTx_RefusesATransactionThatIsOver(t *testing.T) {
 // repeat.
 func TestDoTx_InAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := ownDatabase(t)
 	s := store(t, pool, idem.Config{})
 	for _, level := range levels[1:] {
 		seen, unseen := newKey(t), newKey(t)
