@@ -102,7 +102,7 @@ func (b *inboxBatch) markOnce(ctx context.Context) (seen []idemdb.InboxSeenRow, 
 	operation, scope := b.key.Operation, string(b.key.Scope)
 	batch.Queue(idemdb.InboxMark, b.keys, b.prints, operation, scope, asLockTimeout(inboxWait),
 		int16(fingerprintVersion), b.attempt, b.cfg.Retention.Microseconds())
-	batch.Queue(idemdb.InboxSeen, b.attempt, operation, scope, b.keys)
+	batch.Queue(idemdb.InboxSeen, b.keys, b.attempt, operation, scope)
 	results := b.tx.SendBatch(ctx, batch)
 	defer func() {
 		if closeErr := results.Close(); err == nil {

@@ -1,10 +1,13 @@
 package idem_test
 
 import (
+	"encoding/hex"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
@@ -96,4 +99,45 @@ func TestInbox_ADuplicateWritesAndLocksNothing(t *testing.T) {
 	if err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&assigned); err != nil || assigned {
 		t.Errorf("the transaction has an id: %t, %v", assigned, err)
 	}
+}
+
+// Also where the table has no statistics, as a new one, and the consumer has seen much.
+func TestInbox_LooksAtOneRowAMessage(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	exec(t, pool, "ALTER TABLE gatepost.idempotency_keys SET (autovacuum_enabled = false)")
+	exec(t, pool, `INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no,
+			created_at, expires_at)
+		SELECT 'inbox', 'c', 'm' || n, 2, $1, 1, gen_random_uuid(), 1, clock_timestamp(), clock_timestamp() + interval '1 day'
+		FROM generate_series(1, 5000) AS n`, hello[:])
+	attempt, prints := "00000000-0000-4000-8000-000000000000", []string{hex.EncodeToString(hello[:])}
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = "+mode); err != nil {
+			t.Fatal(err)
+		}
+		plan := explain(t, tx, idemdb.InboxMark, []string{"m7"}, prints, "inbox", "c", int64(1000), int16(1), attempt, int64(1000)) +
+			explain(t, tx, idemdb.InboxSeen, []string{"m7"}, attempt, "inbox", "c")
+		if strings.Count(plan, "Index Scan using idempotency_keys_pkey") != 2 || strings.Contains(plan, "Seq Scan on") {
+			t.Errorf("%s reads more than a row:\n%s", mode, plan)
+		}
+		for _, removed := range regexp.MustCompile(`Rows Removed by Filter: (\d+)`).FindAllStringSubmatch(plan, -1) {
+			if removed[1] != "1" { // the message itself, which is there
+				t.Errorf("%s reads and drops %s rows:\n%s", mode, removed[1], plan)
+			}
+		}
+	}
+}
+
+func explain(t *testing.T, tx pgx.Tx, sql string, args ...any) string {
+	t.Helper()
+	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
 }
