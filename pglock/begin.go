@@ -61,7 +61,7 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	// The limit counts from here, not from the answer: the server may have locked
 	// the row long before that arrives.
 	deadline := time.Now().Add(c.cfg.FenceTimeout)
-	dog := watch(conn, deadline)
+	dog := watch(conn.Conn().PgConn().Conn(), deadline)
 	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:]}
 	row, err := lockdb.New(begin).LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
 		LimitMs: c.cfg.FenceTimeout.Milliseconds(),
@@ -80,7 +80,7 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	err = refusal(ctx, lockdb.New(conn), seqs[begin.failed], err)
 	bit := dog.stop()
 	conn.Release()
-	if bit && ctx.Err() == nil {
+	if ctx.Err() == nil && (bit || !time.Now().Before(deadline)) { // the server's limit, perhaps
 		return nil, c.timedOut(first.name, err)
 	}
 	return nil, err

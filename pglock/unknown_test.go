@@ -10,6 +10,7 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
@@ -78,19 +79,28 @@ func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 	}
 }
 
-func TestRelease_LostReplyFreesTheRow(t *testing.T) {
+func TestRelease_LostReplyFreesTheRowAndWakes(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.Pool(t)
+	direct := pgtest.Connect(t, pgtest.Database(t))
+	counter := &counting{}
+	counted := poolWith(t, direct.Config().ConnString(), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
+	other := client(t, counted, slowPoll)
 	for _, lose := range []bool{false, true} {
-		pool, proxy := throughProxy(t, 4) // each its own: the first client goes on releasing
+		// Each its own: the first client goes on releasing.
+		pool, proxy := faultproxy.Pool(t, direct.Config().ConnString(), 4)
 		c := client(t, pool, pglock.Config{TTL: time.Hour})
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
+		before := counter.tries.Load()
+		waiting := granted(t, other, name)
+		registered(t, direct, name, 1)
+		eventually(t, "the two tries before it sleeps", 10*time.Second, func() bool { return counter.tries.Load() >= before+2 })
+		listening(t, direct)
 		proxy.Next(faultproxy.Fault{Match: "LeaseFree", Lose: lose})
 		if err := l.Release(t.Context()); err == nil {
 			t.Error("Release without an answer returned nil")
 		}
-		eventually(t, "release", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+		release(t, within(t, 20*time.Second, waiting))
 	}
 }
 

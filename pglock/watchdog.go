@@ -4,8 +4,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // watchdog closes a connection that is used for too long, so that the server rolls
@@ -25,8 +23,8 @@ type watchdog struct {
 }
 
 // watch starts a watchdog.
-func watch(conn *pgxpool.Conn, until time.Time) *watchdog {
-	w := &watchdog{socket: conn.Conn().PgConn().Conn(), until: until}
+func watch(socket net.Conn, until time.Time) *watchdog {
+	w := &watchdog{socket: socket, until: until}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(time.Until(until), w.cut)
@@ -36,11 +34,11 @@ func watch(conn *pgxpool.Conn, until time.Time) *watchdog {
 func (w *watchdog) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if left := time.Until(w.until); left > 0 { // it was given more time
+	switch left := time.Until(w.until); {
+	case w.over: // it fired late
+	case left > 0: // it was given more time
 		w.timer.Reset(left)
-		return
-	}
-	if !w.over {
+	default:
 		w.bit = true
 		_ = w.socket.Close()
 	}
