@@ -70,8 +70,9 @@ type roundTripRow struct {
 // Scan reads the query's row, and the answers to everything else.
 func (r *roundTripRow) Scan(dest ...any) error {
 	err := r.read(dest)
-	if closeErr := r.results.Close(); err == nil {
-		err = closeErr
+	closeErr := r.results.Close()
+	if closeErr != nil && (err == nil || errors.Is(err, pgx.ErrNoRows)) {
+		return closeErr // no row says nothing when what follows failed
 	}
 	return err
 }
