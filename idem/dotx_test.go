@@ -39,23 +39,26 @@ func TestDoTx_LeavesLockTimeoutAsItWas(t *testing.T) {
 		if _, err := s.DoTx(t.Context(), other, busy, fp, nil, reply); err != nil {
 			t.Fatal(err)
 		}
-		for what, call := range map[string]func() error{
-			"claim": func() error { _, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, reply); return err },
-			"claim 2": func() error {
+		for _, step := range []struct {
+			what string
+			call func() error
+		}{
+			{"claim", func() error { _, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, reply); return err }},
+			{"claim 2", func() error {
 				_, err := s.DoTx(t.Context(), tx, done, fp, &idem.Options{Wait: time.Second}, reply)
 				return err
-			},
-			"replay": func() error { _, err := s.DoTx(t.Context(), tx, done, fp, nil, unreached(t)); return err },
-			"busy":   func() error { _, err := s.DoTx(t.Context(), tx, busy, fp, nil, unreached(t)); return err },
-			"waits": func() error {
+			}},
+			{"replay", func() error { _, err := s.DoTx(t.Context(), tx, done, fp, nil, unreached(t)); return err }},
+			{"busy", func() error { _, err := s.DoTx(t.Context(), tx, busy, fp, nil, unreached(t)); return err }},
+			{"waits", func() error {
 				_, err := s.DoTx(t.Context(), tx, busy, fp, &idem.Options{Wait: 20 * time.Millisecond}, unreached(t))
 				return err
-			},
-			"error": func() error {
+			}},
+			{"error", func() error {
 				_, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{}, errBusiness })
 				return err
-			},
-			"in fn": func() error {
+			}},
+			{"in fn", func() error {
 				_, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, func(_ context.Context, tx pgx.Tx) (idem.Reply, error) {
 					if got := lockTimeout(t, tx); got != want {
 						t.Errorf("lock_timeout is %s in the function, want %s", got, want)
@@ -63,13 +66,13 @@ func TestDoTx_LeavesLockTimeoutAsItWas(t *testing.T) {
 					return created, nil
 				})
 				return err
-			},
+			}},
 		} {
-			if err := call(); err != nil && !errors.Is(err, idem.ErrInProgress) && !errors.Is(err, errBusiness) {
-				t.Errorf("%s: %v", what, err)
+			if err := step.call(); err != nil && !errors.Is(err, idem.ErrInProgress) && !errors.Is(err, errBusiness) {
+				t.Errorf("%s: %v", step.what, err)
 			}
 			if got := lockTimeout(t, tx); got != want {
-				t.Errorf("%s: lock_timeout is %s afterwards, want %s", what, got, want)
+				t.Errorf("%s: lock_timeout is %s afterwards, want %s", step.what, got, want)
 			}
 		}
 		for _, tx := range []pgx.Tx{tx, other} {
