@@ -18,7 +18,6 @@ const (
 	releaseKey       = "RELEASE SAVEPOINT gatepost_key"
 	rollbackToKey    = "ROLLBACK TO SAVEPOINT gatepost_key"
 	savepointEffect  = "SAVEPOINT gatepost_effect"
-	releaseEffect    = "RELEASE SAVEPOINT gatepost_effect"
 	rollbackToEffect = "ROLLBACK TO SAVEPOINT gatepost_effect"
 )
 
@@ -45,8 +44,9 @@ func (c *call) take(ctx context.Context, open *roundTrip) (*claim, error) {
 		if err := k.clear(ctx); err != nil || k.replay != nil {
 			return k, err
 		}
-		// A claim is outside of the effect's savepoint.
-		open = &roundTrip{tx: k.tx, send: k.tx.SendBatch, before: []statement{{sql: releaseEffect}}}
+		// The claim is in a savepoint of the same name then, but not in the last one,
+		// which is the effect's.
+		open = &roundTrip{tx: k.tx, send: k.tx.SendBatch}
 	}
 	return k, fmt.Errorf("%s: %w", c.key, &InProgressError{})
 }

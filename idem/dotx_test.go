@@ -9,6 +9,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -268,5 +269,30 @@ func TestDoTx_ReplaysInAReadOnlyTransaction(t *testing.T) {
 	wantResult(t, got, err, idem.Reply{}, true)
 	if _, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, unreached(t)); err == nil {
 		t.Error("a claim in it: no error")
+	}
+}
+
+// lateTx sends a statement that fails behind each batch.
+type lateTx struct{ pgx.Tx }
+
+func (tx lateTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	b.Queue(`SELECT 1/0`)
+	return tx.Tx.SendBatch(ctx, b)
+}
+
+// An error behind a claim counts, whether there was a claim or not.
+func TestDoTx_ErrorBehindTheClaimCounts(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, key, free := store(t, pool, idem.Config{}), newKey(t), newKey(t)
+	holder, tx := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})
+	if _, err := s.DoTx(t.Context(), holder, key, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []idem.Key{key, free} {
+		_, err := s.DoTx(t.Context(), lateTx{tx}, k, fp, nil, unreached(t))
+		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "22012" {
+			t.Errorf("%v, want the error of the statement behind", err)
+		}
 	}
 }

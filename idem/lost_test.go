@@ -43,8 +43,19 @@ func TestLost_AtEachStep(t *testing.T) {
 	}
 }
 
-// The reply of COMMIT comes later than its connection lives, and COMMIT itself goes
-// on: its end is waited for.
+// What a lost connection left behind has the key until the server notices. The call
+// waits for that, since it is its own.
+func TestLost_GhostIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+	s, key := store(t, pool, idem.Config{}), newKey(t)
+	proxy.Next(faultproxy.Fault{Match: "KeyClaim", Cut: true, Delay: 300 * time.Millisecond})
+	got, err := s.Do(t.Context(), key, fp, nil, reply)
+	wantResult(t, got, err, created, false)
+}
+
+// The connection breaks while COMMIT is under way, and COMMIT goes on or is killed:
+// its end is waited for.
 func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Pool(t)
@@ -54,7 +65,7 @@ func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 		holder := slowCommit(t, direct, effects)
 		var pid, calls int
 		if !kill {
-			proxy.Next(faultproxy.Fault{Match: "KeyFinish"})
+			proxy.Next(faultproxy.Fault{Match: "KeyFinish", Cut: true})
 		}
 		result := make(chan error, 1)
 		var got idem.Result
@@ -156,6 +167,7 @@ func TestLost_CtxThatEndsDuringCommit(t *testing.T) {
 	go func() {
 		waitBlocked(t, pool, holder)
 		cancel()
+		<-time.After(300 * time.Millisecond) // COMMIT would be given up by then
 		ended <- holder.Rollback(context.WithoutCancel(ctx))
 	}()
 	got, err := s.Do(ctx, key, fp, nil, effects.write(key.Key, created, nil))

@@ -22,18 +22,21 @@ type rowState struct {
 }
 
 // put writes a row for a key, with the fingerprint fp.
-func (r rowState) put(t *testing.T, pool *pgxpool.Pool, key idem.Key) {
+func (r rowState) put(t *testing.T, db idem.DBTX, key idem.Key) {
 	t.Helper()
 	var lease *string
 	if r.lease != "" {
 		lease = &r.lease
 	}
-	exec(t, pool, `
+	_, err := db.Exec(t.Context(), `
 		INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no,
 			lease_until, status, headers, body, body_len, created_at, done_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, gen_random_uuid(), 7, clock_timestamp() + $7::text::interval,
 			201, '{"Location": ["/1"]}', '{"id": 1}', 9, clock_timestamp() - interval '1 h', clock_timestamp(), clock_timestamp() + $8::text::interval)`,
 		key.Operation, string(key.Scope), key.Key, r.state, fp[:], max(1, r.version), lease, r.expires)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // event is what a call came to.

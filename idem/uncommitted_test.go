@@ -141,6 +141,34 @@ func TestUncommitted_WaitIsAnsweredAsCommitted(t *testing.T) {
 	}
 }
 
+// A row that was committed after the claim looked is read again, and decides.
+func TestUncommitted_RowOfAnyKindDecidesAfterTheWait(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for _, cell := range cells {
+		if cell.row == nil {
+			continue
+		}
+		for f, want := range map[idem.Fingerprint]event{fp: cell.same, idem.FingerprintOf(nil): cell.other} {
+			key, tx := newKey(t), begin(t, pool, pgx.TxOptions{})
+			cell.row.put(t, tx, key)
+			result := make(chan event, 1)
+			go func() {
+				got, err := s.Do(t.Context(), key, f, &idem.Options{Wait: 20 * time.Second}, reply)
+				result <- eventOf(got, err)
+			}()
+			waitBlocked(t, pool, tx)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-result; got != want {
+				t.Errorf("%s, same = %t: %s, want %s", cell.name, f == fp, got, want)
+			}
+		}
+	}
+}
+
 // Somebody who writes to the row without the key's lock is waited for too, but not
 // for long by FailFast.
 func TestUncommitted_RowThatSomebodyElseWritesIsInProgress(t *testing.T) {

@@ -24,6 +24,7 @@ type Proxy struct {
 	cond  *sync.Cond
 	conns map[net.Conn]bool
 	fault Fault
+	deaf  bool // to cancel requests
 	over  bool
 	stall bool
 	// latency is added to each message.
@@ -36,6 +37,9 @@ type Fault struct {
 	Match string
 	Lose  bool          // the server never gets the message
 	Delay time.Duration // nothing is lost, the reply comes late
+	// Cut breaks the client's connection at once, and nobody tells the server, not
+	// even a cancel request: it goes on, and notices with its reply, after Delay.
+	Cut bool
 
 	reached chan time.Time
 }
@@ -87,24 +91,34 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 		p.conns[client], p.conns[server] = true, true
 		p.mu.Unlock()
 		replies := make(chan Fault, 1) // a fault for the next reply
-		serving.Go(func() { p.copy(server, client, func(b []byte) bool { return p.request(b, replies) }) })
-		serving.Go(func() { p.copy(client, server, func([]byte) bool { return reply(replies) }) })
+		serving.Go(func() { p.copy(server, client, func(b []byte) verdict { return p.request(b, replies) }) })
+		serving.Go(func() { p.copy(client, server, func([]byte) verdict { return reply(replies) }) })
 	}
 }
 
-// copy moves what arrives until one side closes, or pass says no.
-func (p *Proxy) copy(to, from net.Conn, pass func([]byte) bool) {
-	defer p.drop(to)
-	defer p.drop(from)
+// copy moves what arrives until one side closes, or pass says so.
+func (p *Proxy) copy(to, from net.Conn, pass func([]byte) verdict) {
+	told := true
+	defer func() {
+		p.drop(from)
+		if told {
+			p.drop(to)
+		}
+	}()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			p.wait()
-			if !pass(buf[:n]) {
+			v := pass(buf[:n])
+			if v == lose {
 				return
 			}
 			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+			if v == cut {
+				told = false
 				return
 			}
 		}
@@ -114,31 +128,54 @@ func (p *Proxy) copy(to, from net.Conn, pass func([]byte) bool) {
 	}
 }
 
-// request says whether a message goes on to the server.
-func (p *Proxy) request(message []byte, replies chan<- Fault) bool {
+// verdict says what becomes of a message.
+type verdict int
+
+const (
+	forward verdict = iota
+	lose            // with its connection
+	cut             // it goes on, and then its sender's connection breaks
+)
+
+// cancelRequest begins the only message of a connection that cancels.
+var cancelRequest = []byte{0, 0, 0, 16, 4, 210, 22, 46}
+
+// request decides on a message to the server.
+func (p *Proxy) request(message []byte, replies chan<- Fault) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.deaf && bytes.HasPrefix(message, cancelRequest) {
+		return lose
+	}
 	f := p.fault
 	if f.Match == "" || !bytes.Contains(message, []byte(f.Match)) {
-		return true
+		return forward
 	}
 	p.fault = Fault{}
-	if !f.Lose {
-		replies <- f
-	}
 	f.reached <- time.Now()
-	return !f.Lose
+	switch {
+	case f.Lose:
+		return lose
+	case f.Cut:
+		p.deaf = true
+		replies <- f
+		return cut
+	}
+	replies <- f
+	return forward
 }
 
-// reply says whether an answer goes on to the client.
-func reply(replies <-chan Fault) bool {
+// reply decides on an answer to the client.
+func reply(replies <-chan Fault) verdict {
 	select {
 	case f := <-replies:
 		time.Sleep(f.Delay) //nolint:forbidigo // it is the fault
-		return f.Delay > 0
+		if f.Delay == 0 || f.Cut {
+			return lose
+		}
 	default:
-		return true
 	}
+	return forward
 }
 
 func (p *Proxy) drop(conn net.Conn) {
