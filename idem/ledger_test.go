@@ -114,9 +114,13 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 // waitBlocked waits until a backend waits for a lock that tx holds.
 func waitBlocked(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
 	t.Helper()
-	pid := int32(tx.Conn().PgConn().PID())
+	waitBlockedBy(t, pool, tx.Conn().PgConn().PID())
+}
+
+func waitBlockedBy(t *testing.T, pool *pgxpool.Pool, pid uint32) {
+	t.Helper()
 	waitUntil(t, "a backend that waits", func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, pid)
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(pid))
 	})
 }
 

@@ -63,7 +63,8 @@ func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
 		s, effects, key := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t)
 		holder := slowCommit(t, direct, effects)
-		var pid, calls int
+		var calls int
+		pids := make(chan uint32, 2)
 		if !kill {
 			proxy.Next(faultproxy.Fault{Match: "KeyFinish", Cut: true})
 		}
@@ -73,17 +74,20 @@ func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 			var err error
 			got, err = s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
 				calls++
-				pid = int(tx.Conn().PgConn().PID())
+				pids <- tx.Conn().PgConn().PID()
 				return effects.write(key.Key, created, nil)(ctx, tx)
 			})
 			result <- err
 		}()
+		pid := <-pids
 		waitBlocked(t, direct, holder)
 		if kill {
-			exec(t, direct, `SELECT pg_terminate_backend($1)`, pid)
+			exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(pid))
 			waitUntil(t, "the end of the backend", func() bool {
-				return value[bool](t, direct, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+				return value[bool](t, direct, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, int32(pid))
 			})
+		} else {
+			waitBlockedBy(t, direct, pid) // who finds out
 		}
 		if err := holder.Commit(t.Context()); err != nil {
 			t.Fatal(err)
