@@ -32,6 +32,12 @@ func (e UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong with it.
 func (e UsageError) Unwrap() error { return e.Err }
 
+// CodeError ends the program with an exit code of another program's, and without a
+// word: that one has said what there was to say.
+type CodeError int
+
+func (e CodeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
 // Execute runs a program's command line, prints an error as one line, and returns
 // the exit code.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
@@ -41,23 +47,38 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 
-	_, _, err := root.Find(args)
-	if err != nil {
-		err = UsageError{err} // an unknown command
-	} else {
+	err := known(root, args)
+	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
-	if err != nil {
+	if _, silent := errors.AsType[CodeError](err); err != nil && !silent {
 		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), Explain(err))
 	}
 	return ExitCode(err)
 }
 
+// known refuses an unknown command before cobra answers it with the help.
+func known(root *cobra.Command, args []string) error {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil // cobra adds it as it runs
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	if _, _, err := root.Find(args); err != nil {
+		return UsageError{err}
+	}
+	return nil
+}
+
 // ExitCode is the exit code of a program that ends with err.
 func ExitCode(err error) int {
-	switch _, usage := errors.AsType[UsageError](err); {
+	code, passed := errors.AsType[CodeError](err)
+	_, usage := errors.AsType[UsageError](err)
+	switch {
 	case err == nil:
 		return ExitDone
+	case passed:
+		return int(code)
 	case usage:
 		return ExitUsage
 	case errors.Is(err, pglock.ErrHeld):
