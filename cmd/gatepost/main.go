@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/gatepost/gatepost/internal/cli"
+	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
@@ -30,6 +31,33 @@ func (c connection) open(ctx context.Context) (*pgxpool.Pool, error) {
 	return cli.Connect(ctx, url)
 }
 
+// database is an open one, and a client for the leases in it.
+type database struct {
+	pool   *pgxpool.Pool
+	client *pglock.Client
+}
+
+// with runs fn on the database.
+func (c connection) with(ctx context.Context, fn func(context.Context, database) error) error {
+	pool, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := pglock.New(pool, pglock.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }() // it holds nothing
+	return fn(ctx, database{pool, client})
+}
+
+// The groups that the help lists commands in.
+const (
+	groupLeases = "leases"
+	groupKeys   = "keys"
+)
+
 func rootCommand() *cobra.Command {
 	var conn connection
 	root := &cobra.Command{
@@ -44,6 +72,22 @@ Exit codes: 0 done, 1 error, 2 usage, 75 the lease is held by another, 76 the
 lease was lost while the command ran.`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
+	root.AddGroup(&cobra.Group{ID: groupLeases, Title: "Leases:"})
+	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
 	root.AddCommand(migrateCommand(&conn))
 	return root
+}
+
+// usage makes a refused argument an error of usage.
+func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if err := args(cmd, given); err != nil {
+			return cli.UsageError{Err: err}
+		}
+		return nil
+	}
+}
+
+func jsonFlag(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON: tokens as strings, times in RFC 3339")
 }

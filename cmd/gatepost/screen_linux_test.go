@@ -1,0 +1,139 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+)
+
+func long(t *testing.T, url string) {
+	t.Helper()
+	put(
+		t, pgtest.Connect(t, url),
+		leaseRow{name: "importer/2025-11-30/customers-and-orders.csv", holder: "worker-2.eu-west-1.internal/4711/ab12cd34", token: 1764476000000002, age: time.Hour, left: 535 * time.Second},
+		leaseRow{name: "reports/daily", holder: "worker-1.eu-west-1.internal/17/ab12cd34", token: 1764476000000001, age: time.Hour, left: 535 * time.Second},
+	)
+}
+
+func TestLs_FitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	long(t, url)
+	for columns, wanted := range map[int]string{
+		90: `
+NAME                HOLDER                         TOKEN  TERM  LEFT      WAITERS  SINCE
+importer/2025-11-…  worker-2.eu-west-…  1764476000000002     3  in 8 min        0  1 h ago
+reports/daily       worker-1.eu-west-…  1764476000000001     3  in 8 min        0  1 h ago`,
+		70: `
+NAME                  HOLDER                           TOKEN  LEFT
+importer/2025-11-30…  worker-2.eu-west-1.…  1764476000000002  in 8 min
+reports/daily         worker-1.eu-west-1.…  1764476000000001  in 8 min`,
+	} {
+		term := newTerminal(t, columns, 10)
+		cmd := program(t, url, "ls")
+		cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1")
+		term.start(cmd)
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		term.shows("reports/daily")
+		equal(t, term.text(), wanted)
+	}
+}
+
+func TestLs_HasColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	long(t, url)
+	for _, c := range []struct {
+		colours bool
+		env     []string
+	}{
+		{true, []string{"TERM=xterm", "NO_COLOR="}},
+		{false, []string{"TERM=xterm", "NO_COLOR=1"}},
+		{false, []string{"TERM=dumb", "NO_COLOR="}},
+	} {
+		term := newTerminal(t, 90, 10)
+		cmd := program(t, url, "ls")
+		cmd.Env = append(cmd.Env, c.env...)
+		term.start(cmd)
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		term.shows("reports/daily")
+		if got := strings.Contains(term.bytes(), "\x1b["); got != c.colours {
+			t.Errorf("with %q there are colours: %v", c.env, got)
+		}
+	}
+	if r := gatepost(t, url, "ls"); strings.Contains(r.stdout, "\x1b") || !strings.Contains(r.stdout, "importer/2025-11-30/customers-and-orders.csv") {
+		t.Errorf("into a pipe it printed %q", r.stdout)
+	}
+}
+
+func TestWatch_RedrawsInPlaceUntilCtrlC(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := leases(t, url)
+	term := newTerminal(t, 90, 12)
+	cmd := program(t, url, "watch", "--interval", "100ms")
+	shell := exec.CommandContext(t.Context(), "sh", "-c", `trap : INT; printf 'before\n'; "$@"; printf 'code %d\n' $?`, "sh")
+	shell.Args = append(shell.Args, cmd.Args...)
+	shell.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=")
+	term.start(shell)
+	term.shows("b/held  web-1   1764476000000001     3  in 8 min        2  3 min ago")
+	put(t, pool, leaseRow{name: "a/new", holder: "h", token: 7, left: 535 * time.Second})
+	term.shows("a/new   h")
+	if !strings.Contains(term.bytes(), "\x1b[32min 8 min") {
+		t.Error("it has no colours")
+	}
+	execute(t, pool, "DELETE FROM gatepost.leases WHERE name = 'a/new'")
+	deadline := time.Now().Add(20 * time.Second)
+	for strings.Contains(term.text(), "a/new") && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // polls a state
+	}
+	for n := range 30 {
+		put(t, pool, leaseRow{name: "z/" + string(rune('a'+n)), holder: "h", token: 7, left: time.Hour})
+	}
+	term.shows("… and 22 more") // of 12 lines one is the cursor's
+	if text := term.text(); strings.Count(text, "NAME") != 1 {
+		t.Errorf("it scrolled:\n%s", text)
+	}
+	execute(t, pool, "DELETE FROM gatepost.leases WHERE name LIKE 'z/%'")
+	for strings.Contains(term.text(), "z/") && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // polls a state
+	}
+	term.write("\x03")
+	term.shows("code 0")
+	equal(t, term.text()+"\n", `
+NAME    HOLDER             TOKEN  TERM  LEFT      WAITERS  SINCE
+b/held  web-1   1764476000000001     3  in 8 min        2  3 min ago
+code 0
+`)
+	if state := shell.Wait(); state != nil {
+		t.Error(state)
+	}
+}
+
+func TestWatch_DrawsOneName(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := leases(t, url)
+	term := newTerminal(t, 60, 20)
+	cmd := program(t, url, "watch", "soon", "--interval", "100ms")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1")
+	term.start(cmd)
+	term.shows(`"soon" was never acquired, so far.`)
+	put(t, pool, leaseRow{name: "soon", holder: strings.Repeat("h", 100), token: 7, left: time.Hour, data: `{"k": "v"}`})
+	term.shows("HOLDER    " + strings.Repeat("h", 49) + "…\nTOKEN     7\n")
+	term.shows(`            "k": "v"`)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}

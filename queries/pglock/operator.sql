@@ -1,0 +1,87 @@
+-- LeaseDetail reads, without a lock, what LeaseGet leaves out: for whom a free name
+-- is kept.
+-- name: LeaseDetail :one
+SELECT
+    coalesce(l.reserved_for, '')::text AS reserved_for,
+    l.reserved_until
+FROM gatepost.leases AS l
+WHERE l.name = @name
+    AND l.slot = @slot;
+
+-- LeaseLockers finds, without a lock, the open transactions that lock a lease's row:
+-- fenced ones, mostly. The row says in xmax the transaction, or the number of a set of
+-- them; which of the two is not to be seen, so both are looked up, and only a
+-- transaction that has locked rows of gatepost.leases counts. pid is 0 for a prepared
+-- transaction, which gid names. What pg_stat_activity doesn't show to this role is
+-- empty.
+-- name: LeaseLockers :many
+WITH lease AS MATERIALIZED (
+    SELECT
+        l.xmax::text::xid AS single,
+        CASE
+            WHEN mxid_age(l.xmax::text::xid) BETWEEN 1 AND (SELECT max(mxid_age(d.datminmxid)) FROM pg_catalog.pg_database AS d)
+            THEN l.xmax::text::xid
+        END AS several
+    FROM gatepost.leases AS l
+    WHERE l.name = @name
+        AND l.slot = @slot
+), member AS (
+    SELECT lease.single AS xid
+    FROM lease
+    UNION
+    SELECT m.xid
+    FROM lease
+    CROSS JOIN LATERAL pg_get_multixact_members(lease.several) AS m
+), locker AS (
+    SELECT DISTINCT x.virtualtransaction, coalesce(x.pid, 0) AS pid, CASE WHEN x.pid IS NULL THEN x.transactionid END AS prepared
+    FROM member
+    JOIN pg_catalog.pg_locks AS x ON x.transactionid = member.xid
+    WHERE x.locktype = 'transactionid'
+        AND x.mode = 'ExclusiveLock'
+        AND x.granted
+)
+SELECT
+    locker.pid::integer AS pid,
+    coalesce(p.gid, '')::text AS gid,
+    coalesce(a.usename::text, p.owner::text, '')::text AS username,
+    coalesce(a.application_name, '')::text AS application,
+    coalesce(host(a.client_addr), '')::text AS address,
+    coalesce(a.state, '')::text AS state,
+    coalesce(a.wait_event, '')::text AS wait_event,
+    coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000, 0)::bigint AS open_us,
+    coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000000, 0)::bigint AS state_us
+FROM locker
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = locker.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction = locker.prepared
+WHERE EXISTS (
+    SELECT
+    FROM pg_catalog.pg_locks AS r
+    WHERE r.virtualtransaction = locker.virtualtransaction
+        AND r.locktype = 'relation'
+        AND r.relation = 'gatepost.leases'::regclass
+        AND r.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+)
+ORDER BY locker.pid, p.gid;
+
+-- WaiterCounts counts the clients that wait for names, without a lock. A name that
+-- nobody waits for is left out.
+-- name: WaiterCounts :many
+SELECT w.name, count(*)::bigint AS clients
+FROM gatepost.waiters AS w
+WHERE w.name = ANY (@names::text[])
+    AND w.slot = @slot
+    AND w.expires_at > clock_timestamp()
+GROUP BY w.name;
+
+-- WaiterList reads who waits for a name, without a lock, in the order in which they
+-- are woken.
+-- name: WaiterList :many
+SELECT
+    w.holder,
+    w.since,
+    (extract(epoch FROM clock_timestamp() - w.since) * 1000000)::bigint AS waited_us
+FROM gatepost.waiters AS w
+WHERE w.name = @name
+    AND w.slot = @slot
+    AND w.expires_at > clock_timestamp()
+ORDER BY w.since, w.client;
