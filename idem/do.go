@@ -60,23 +60,33 @@ func (s *Store) Do(ctx context.Context, key Key, fp Fingerprint, opts *Options, 
 	return c.do(ctx)
 }
 
-func (c *call) do(ctx context.Context) (Result, error) {
+func (c *call) do(ctx context.Context) (result Result, err error) {
+	err = c.repeat(ctx, func() error {
+		result, err = c.once(ctx)
+		return err
+	})
+	return result, err
+}
+
+// repeat tries until it is through, has failed for good, or has tried for long
+// enough.
+func (c *call) repeat(ctx context.Context, once func() error) error {
 	for try := 1; ; try++ {
-		result, err := c.once(ctx)
+		err := once()
 		switch {
 		case err == nil:
-			return result, nil
+			return nil
 		case ctx.Err() != nil:
-			return Result{}, interrupted(ctx, err)
+			return interrupted(ctx, err)
 		case !again(err):
-			return Result{}, err
+			return err
 		case try == maxTries:
-			return Result{}, fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
+			return fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
 		}
 		c.log(ctx, try, err)
 		c.outwait(err)
 		if err := pause(ctx, try); err != nil {
-			return Result{}, err
+			return err
 		}
 	}
 }
