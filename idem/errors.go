@@ -36,6 +36,13 @@ var (
 	// ErrFenced says that another attempt has taken the key over: what this one did
 	// with it was rolled back.
 	ErrFenced = errors.New("idem: superseded by another attempt")
+	// ErrLapsed says that no heartbeat came through in time: the lease of an attempt is
+	// over, and another may take the key.
+	ErrLapsed = errors.New("idem: the lease lapsed")
+	// ErrEnded says that an attempt was finished or released, or has nothing to run.
+	ErrEnded = errors.New("idem: the attempt has ended")
+	// ErrClosed says that the store is closed.
+	ErrClosed = errors.New("idem: the store is closed")
 	// ErrUnavailable says that the database could not be asked, or that the outcome
 	// of a COMMIT is unknown and could not be found out. Nothing runs unprotected.
 	ErrUnavailable = errors.New("idem: database unavailable")

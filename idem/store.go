@@ -42,6 +42,7 @@ type Config struct {
 type Store struct {
 	pool *pgxpool.Pool
 	cfg  Config
+	beat *heartbeat
 }
 
 // New makes a Store on a pool of a database that gatepost migrate up was run on. It
@@ -67,7 +68,9 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, cfg: cfg}, nil
+	s := &Store{pool: pool, cfg: cfg}
+	s.beat = newHeartbeat(s)
+	return s, nil
 }
 
 func (cfg Config) validate() error {

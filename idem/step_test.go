@@ -1,0 +1,222 @@
+package idem_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+)
+
+func TestStep_RunsOnceOverAttempts(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	for attempt, order := range [][]string{{"a", "b"}, {"b", "a", "c"}, {"c", "a", "b"}} {
+		a := claim(t, holder(t, pool, idem.Config{}), key)
+		for _, name := range order {
+			got, err := a.Step(t.Context(), name, func(tx pgx.Tx) ([]byte, error) { return []byte("of " + name), insert(tx) })
+			if err != nil || string(got) != "of "+name {
+				t.Errorf("attempt %d, step %s: %q, %v", attempt, name, got, err)
+			}
+		}
+		if attempt == 0 {
+			release(t, a)
+		} else {
+			lapse(t, pool, key)
+		}
+	}
+	if count() != 3 || steps(t, pool, key) != 3 {
+		t.Errorf("%d effects, %d steps, want 3", count(), steps(t, pool, key))
+	}
+}
+
+func TestStep_GivesItsOutputBackByteForByte(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	for name, output := range map[string][]byte{"nil": nil, "empty": {}, "zero": {0}, "binary": []byte("\xff\x00\\x")} {
+		for range 2 {
+			got, err := a.Step(t.Context(), name, func(pgx.Tx) ([]byte, error) { return output, nil })
+			if err != nil || got == nil || !bytes.Equal(got, output) {
+				t.Errorf("%s: got %#v, %v; want %#v", name, got, err, output)
+			}
+		}
+	}
+	for _, name := range []string{"", strings.Repeat("x", 201), "\xff", "a\x00"} {
+		_, err := a.Step(t.Context(), name, nil)
+		wantErr(t, err, idem.ErrInvalidKey)
+	}
+}
+
+func TestStep_LeavesNothingWhenItsFunctionFails(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	broken := errors.New("broken")
+	_, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) { return []byte("x"), errors.Join(insert(tx), broken) })
+	wantErr(t, err, broken)
+	if count() != 0 || steps(t, pool, key) != 0 || a.Err() != nil {
+		t.Fatalf("%d effects, %d steps, Err %v", count(), steps(t, pool, key), a.Err())
+	}
+	if got, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) { return []byte("y"), insert(tx) }); err != nil || string(got) != "y" {
+		t.Errorf("again: %q, %v", got, err)
+	}
+}
+
+func TestStep_IsRefusedAfterTheLease(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	if _, err := a.Step(t.Context(), "first", func(pgx.Tx) ([]byte, error) { return []byte("x"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	lapse(t, pool, key)
+	_, err := a.Step(t.Context(), "second", func(pgx.Tx) ([]byte, error) { t.Error("ran"); return nil, nil })
+	wantErr(t, err, idem.ErrLapsed)
+	wantErr(t, a.Err(), idem.ErrLapsed)
+	claim(t, holder(t, pool, idem.Config{}), key)
+	_, err = a.Step(t.Context(), "second", func(pgx.Tx) ([]byte, error) { t.Error("ran"); return nil, nil })
+	wantErr(t, err, idem.ErrFenced)
+}
+
+// While a step is open nobody takes the key over, however long ago its lease lapsed:
+// so what it writes is written before the next attempt begins, or not at all.
+func TestStep_HoldsATakeoverOff(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	next := holder(t, pool, idem.Config{})
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	_, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) {
+		lapse(t, pool, key)
+		if got := begins(t, next, key, fp); got != busy {
+			t.Errorf("a takeover while the step is open: %s, want %s", got, busy)
+		}
+		if err := next.Forget(t.Context(), key); !errors.Is(err, idem.ErrInProgress) {
+			t.Errorf("Forget while the step is open: %v", err)
+		}
+		return []byte("x"), insert(tx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := claim(t, next, key)
+	if got, err := b.Step(t.Context(), "s", nil); err != nil || string(got) != "x" || count() != 1 {
+		t.Errorf("the next attempt: %q, %v, %d effects", got, err, count())
+	}
+}
+
+// A stale attempt's step never commits after a takeover: no effect of one is seen
+// behind an effect of the next. Takeovers and steps race as fast as they can.
+func TestStep_OfAStaleAttemptNeverCommits(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	effects := table(t, pool, "id bigserial, attempt int").Sanitize()
+	var fenced, stored atomic.Int32
+	var stale sync.WaitGroup
+	for n := range 40 {
+		a := claim(t, holder(t, pool, idem.Config{}), key)
+		write := func(name string) error {
+			_, err := a.Step(t.Context(), name, func(tx pgx.Tx) ([]byte, error) {
+				_, err := tx.Exec(t.Context(), "INSERT INTO "+effects+" (attempt) VALUES ($1)", n)
+				return nil, err
+			})
+			return err
+		}
+		if err := write("first of " + key.Key + string(rune('A'+n))); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			stale.Go(func() {
+				for j := range 10 {
+					switch err := write(string(rune('A'+n)) + string(rune('a'+i)) + string(rune('a'+j))); {
+					case err == nil:
+						stored.Add(1)
+					case errors.Is(err, idem.ErrFenced):
+						fenced.Add(1)
+					case !errors.Is(err, idem.ErrLapsed):
+						t.Error(err)
+					}
+				}
+			})
+		}
+		eventually(t, "a takeover", 10*time.Second, func() bool {
+			lapse(t, pool, key)
+			b, err := holder(t, pool, idem.Config{}).Begin(t.Context(), key, fp)
+			if err != nil {
+				return false
+			}
+			lapse(t, pool, key) // for the next round
+			return b.Previous()
+		})
+	}
+	stale.Wait()
+	if late := value[int](t, pool, "SELECT count(*) FROM "+effects+" AS a WHERE EXISTS (SELECT FROM "+effects+" AS b WHERE b.id < a.id AND b.attempt > a.attempt)"); late > 0 {
+		t.Errorf("%d effects of stale attempts behind one of a later attempt", late)
+	}
+	if fenced.Load() == 0 || stored.Load() == 0 {
+		t.Errorf("%d steps were fenced, %d stored: it was no race", fenced.Load(), stored.Load())
+	}
+}
+
+func TestStep_OfOneNameAtOnceCommitsOnce(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		pool, key := poolWith(t, pgtest.URL(t), setting("default_transaction_isolation", level), maxConns(8)), newKey(t)
+		insert, count := notes(t, pool)
+		a := claim(t, holder(t, pool, idem.Config{}), key)
+		outputs := make(chan string, 8)
+		for n := range cap(outputs) {
+			go func() {
+				got, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) { return []byte{byte('a' + n)}, insert(tx) })
+				if err != nil {
+					t.Errorf("%s: %v", level, err)
+				}
+				outputs <- string(got)
+			}()
+		}
+		first := <-outputs
+		for range cap(outputs) - 1 {
+			if got := <-outputs; got != first {
+				t.Errorf("%s: outputs %q and %q", level, first, got)
+			}
+		}
+		if count() != 1 {
+			t.Errorf("%s: %d effects", level, count())
+		}
+	}
+}
+
+// Heartbeats pass an open step, at every isolation level.
+func TestStep_LetsHeartbeatsPass(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			pool, key := poolWith(t, pgtest.URL(t), setting("default_transaction_isolation", level)), newKey(t)
+			insert, count := notes(t, pool)
+			const lease = 2 * time.Second
+			a := claim(t, holder(t, pool, idem.Config{Lease: lease}), key)
+			runs := 0
+			_, err := a.Step(t.Context(), "long", func(tx pgx.Tx) ([]byte, error) {
+				runs++
+				until := time.Now().Add(lease + lease/4)
+				eventually(t, "a lease that is renewed", 10*time.Second, func() bool {
+					return time.Now().After(until) && rowOf(t, pool, key).LeaseLeft > lease/4
+				})
+				return nil, insert(tx)
+			})
+			if err != nil || a.Err() != nil || count() != 1 || runs != 1 {
+				t.Errorf("Step: %v, Err: %v, %d effects, %d runs", err, a.Err(), count(), runs)
+			}
+		})
+	}
+}

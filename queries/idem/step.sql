@@ -1,0 +1,52 @@
+-- StepBegin is the first statement of a step's transaction: it finds out that the
+-- key is still this attempt's, keeps it so until the transaction ends, and reads the
+-- step's output if an earlier call stored one. No row: it is not this attempt's any
+-- more. FOR KEY SHARE holds off a takeover, which locks FOR UPDATE, as well as the
+-- garbage collection, and lets heartbeats pass. The expiry is compared with a clock
+-- that is read after the lock: steps of a lapsed attempt, one after another, could
+-- keep a takeover out for ever. limit_ms and the commit as in AttemptLock.
+-- name: StepBegin :one
+WITH limits AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit,
+        CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS idle
+), locked AS MATERIALIZED (
+    SELECT k.lease_until
+    FROM limits
+    CROSS JOIN gatepost.idempotency_keys AS k
+    WHERE k.operation = @operation
+        AND k.scope = @scope
+        AND k.key = @key
+        AND k.attempt = (@attempt::text)::uuid
+        AND k.state = 1
+    FOR KEY SHARE OF k
+)
+SELECT
+    coalesce(locked.lease_until > clock_timestamp(), false)::boolean AS live,
+    (s.step IS NOT NULL)::boolean AS stored,
+    coalesce(s.output, '')::bytea AS output
+FROM locked
+LEFT JOIN gatepost.idempotency_steps AS s
+    ON s.operation = @operation
+    AND s.scope = @scope
+    AND s.key = @key
+    AND s.step = @step::text;
+
+-- StepOutput reads the output of a step. No row: it has not been stored.
+-- name: StepOutput :one
+SELECT s.output
+FROM gatepost.idempotency_steps AS s
+WHERE s.operation = @operation
+    AND s.scope = @scope
+    AND s.key = @key
+    AND s.step = @step::text;
+
+-- StepStore stores the output of a step, in the transaction of its effects. A step of
+-- that name that is there already is a unique violation of idempotency_steps_pkey,
+-- which ends the transaction: the effects must not stay.
+-- name: StepStore :one
+INSERT INTO gatepost.idempotency_steps AS s (operation, scope, key, step, output, done_at)
+VALUES (@operation, @scope, @key, @step::text, @output::bytea, clock_timestamp())
+RETURNING s.done_at;
