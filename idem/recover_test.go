@@ -1,0 +1,152 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+)
+
+func TestBeginRecover_AsksOnlyBehindAPreviousAttempt(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{})
+	never := func(context.Context) (idem.Recovery, error) { t.Error("asked"); return idem.Absent, nil }
+	a, err := s.BeginRecover(t.Context(), key, fp, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.BeginRecover(t.Context(), key, fp, never)
+	wantErr(t, err, idem.ErrInProgress)
+	lapse(t, pool, key)
+	_, err = s.BeginRecover(t.Context(), key, other, never)
+	wantErr(t, err, idem.ErrMismatch)
+	finish(t, a)
+	b, err := s.BeginRecover(t.Context(), key, fp, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := b.Replay(); !ok || !reflect.DeepEqual(got, answer) {
+		t.Errorf("replay %#v, %t", got, ok)
+	}
+}
+
+func TestBeginRecover_DoneIsStoredAndReplayed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, leave := range map[string]func(*idem.Attempt){
+		"lapsed":   func(*idem.Attempt) {},
+		"released": func(a *idem.Attempt) { release(t, a) },
+	} {
+		key, s := newKey(t), holder(t, pool, idem.Config{})
+		leave(claim(t, s, key))
+		if what == "lapsed" {
+			lapse(t, pool, key)
+		}
+		for range 2 {
+			a, err := s.BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) { return idem.Done(answer), nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := a.Replay(); !ok || !reflect.DeepEqual(got, answer) || a.Err() == nil {
+				t.Errorf("%s: replay %#v, %t, Err %v", what, got, ok, a.Err())
+			}
+		}
+		if r := rowOf(t, pool, key); r.State != 2 || r.AttemptNo != 2 {
+			t.Errorf("%s: row %+v", what, r)
+		}
+	}
+}
+
+func TestBeginRecover_AbsentGoesOn(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{})
+	claim(t, s, key)
+	lapse(t, pool, key)
+	a, err := s.BeginRecover(t.Context(), key, fp, func(ctx context.Context) (idem.Recovery, error) {
+		if got := begins(t, s, key, fp); got != running {
+			t.Errorf("while it is being recovered: %s, want %s", got, running)
+		}
+		return idem.Absent, ctx.Err()
+	})
+	if err != nil || !a.Previous() {
+		t.Fatal(a, err)
+	}
+	finish(t, a)
+}
+
+// What nobody knows stays in progress, for everybody to see, and runs for nobody.
+func TestBeginRecover_UnknownStaysInProgress(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	broken := errors.New("broken")
+	s := holder(t, pool, idem.Config{})
+	claim(t, s, key)
+	for what, recovery := range map[string]func(context.Context) (idem.Recovery, error){
+		"unknown":        func(context.Context) (idem.Recovery, error) { return idem.Unknown, nil },
+		"zero":           func(context.Context) (idem.Recovery, error) { return idem.Recovery{}, nil },
+		"error":          func(context.Context) (idem.Recovery, error) { return idem.Absent, broken },
+		"error and done": func(context.Context) (idem.Recovery, error) { return idem.Done(answer), broken },
+		"panic":          func(context.Context) (idem.Recovery, error) { panic(broken) },
+	} {
+		lapse(t, pool, key)
+		err := recovering(t, s, key, recovery)
+		if what == "panic" || what == "error" || what == "error and done" {
+			wantErr(t, err, broken)
+		}
+		if progress, ok := errors.AsType[*idem.InProgressError](err); what != "panic" && (!ok || progress.RetryAfter < 50*time.Second || progress.RetryAfter > time.Minute) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := begins(t, s, key, fp); got != running {
+			t.Errorf("%s: %s behind it, want %s", what, got, running)
+		}
+	}
+}
+
+// recovering returns what BeginRecover returns, or panics with.
+func recovering(t *testing.T, s *idem.Store, key idem.Key, recovery func(context.Context) (idem.Recovery, error)) (err error) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			err, _ = p.(error)
+		}
+	}()
+	_, err = s.BeginRecover(t.Context(), key, fp, recovery)
+	return err
+}
+
+// The claim that is given up isn't kept alive.
+func TestBeginRecover_UnknownLapses(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{Lease: 300 * time.Millisecond})
+	claim(t, holder(t, pool, idem.Config{}), key)
+	lapse(t, pool, key)
+	_, err := s.BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) { return idem.Unknown, nil })
+	wantErr(t, err, idem.ErrInProgress)
+	eventually(t, "the lapse", 5*time.Second, func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
+}
+
+// Whoever looks at the peer is told when the key is no longer its own, and its
+// answer doesn't count then.
+func TestBeginRecover_EndsWithItsClaim(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	claim(t, holder(t, pool, idem.Config{}), key)
+	lapse(t, pool, key)
+	s := holder(t, pool, idem.Config{Lease: 300 * time.Millisecond})
+	_, err := s.BeginRecover(t.Context(), key, fp, func(ctx context.Context) (idem.Recovery, error) {
+		lapse(t, pool, key)
+		claim(t, holder(t, pool, idem.Config{}), key)
+		soon(t, "the end of ctx", ctx.Done())
+		wantErr(t, context.Cause(ctx), idem.ErrFenced)
+		return idem.Absent, nil
+	})
+	wantErr(t, err, idem.ErrFenced)
+	wantErr(t, err, idem.ErrInProgress)
+}
