@@ -87,6 +87,31 @@ func TestStep_IsRefusedAfterTheLease(t *testing.T) {
 	wantErr(t, err, idem.ErrFenced)
 }
 
+// Whoever waited for the row's lock past the end of the lease has lapsed.
+func TestStep_ReadsTheClockAfterItsLock(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	change(t, pool, key, "lease_until = clock_timestamp() + interval '1 s'")
+	tx := begin(t, pool, pgx.TxOptions{})
+	if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE operation = $1 AND scope = $2 AND key = $3 FOR UPDATE`, key.Operation, key.Scope, key.Key); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error)
+	go func() {
+		_, err := a.Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return nil, nil })
+		result <- err
+	}()
+	eventually(t, "the step's wait", 5*time.Second, func() bool {
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(tx.Conn().PgConn().PID()))
+	})
+	eventually(t, "the end of the lease", 5*time.Second, func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-result, idem.ErrLapsed)
+}
+
 // While a step is open nobody takes the key over, however long ago its lease lapsed:
 // so what it writes is written before the next attempt begins, or not at all.
 func TestStep_HoldsATakeoverOff(t *testing.T) {
