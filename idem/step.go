@@ -74,11 +74,13 @@ func (s *step) begin(ctx context.Context, q *idemdb.Queries) error {
 	switch {
 	case err != nil:
 		return err
+	case row.Lapsed:
+		return ErrLapsed
+	case !row.Held:
+		return pgx.ErrNoRows
 	case row.Stored:
 		s.output = row.Output
 		return errStored
-	case !row.Live:
-		return ErrLapsed
 	default:
 		return nil
 	}

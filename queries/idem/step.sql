@@ -1,10 +1,11 @@
 -- StepBegin is the first statement of a step's transaction: it finds out that the
--- key is still this attempt's, keeps it so until the transaction ends, and reads the
--- step's output if an earlier call stored one. No row: it is not this attempt's any
--- more. FOR KEY SHARE holds off a takeover, which locks FOR UPDATE, as well as the
--- garbage collection, and lets heartbeats pass. The expiry is compared with a clock
--- that is read after the lock: steps of a lapsed attempt, one after another, could
--- keep a takeover out for ever. limit_ms and the commit as in AttemptLock.
+-- key is still this attempt's, keeps it so until the transaction ends (held), and
+-- reads the step's output if an earlier call stored one. It always returns one row.
+-- FOR KEY SHARE holds off a takeover, which locks FOR UPDATE, as well as the garbage
+-- collection, and lets heartbeats pass. An attempt that has lapsed is told so and
+-- locks nothing: its steps, one after another, could keep a takeover out for ever. The
+-- lease is looked at again by a clock that is read after the lock. limit_ms and the
+-- commit as in AttemptLock.
 -- name: StepBegin :one
 WITH limits AS MATERIALIZED (
     SELECT
@@ -12,22 +13,33 @@ WITH limits AS MATERIALIZED (
             THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit,
         CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN interval '1 ms' AND sqlc.arg(limit_ms)::bigint * interval '1 ms'
             THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS idle
-), locked AS MATERIALIZED (
-    SELECT k.lease_until
-    FROM limits
-    CROSS JOIN gatepost.idempotency_keys AS k
+), seen AS MATERIALIZED (
+    SELECT coalesce(k.lease_until > clock_timestamp(), false) AS live
+    FROM gatepost.idempotency_keys AS k
     WHERE k.operation = @operation
         AND k.scope = @scope
         AND k.key = @key
         AND k.attempt = (@attempt::text)::uuid
         AND k.state = 1
-    FOR KEY SHARE OF k
+), locked AS MATERIALIZED (
+    SELECT k.lease_until
+    FROM gatepost.idempotency_keys AS k
+    WHERE k.operation = @operation
+        AND k.scope = @scope
+        AND k.key = @key
+        AND k.attempt = (@attempt::text)::uuid
+        AND k.state = 1
+        AND EXISTS (SELECT FROM seen WHERE seen.live)
+    FOR KEY SHARE
 )
 SELECT
-    coalesce(locked.lease_until > clock_timestamp(), false)::boolean AS live,
+    (locked.lease_until IS NOT NULL)::boolean AS held,
+    coalesce(NOT seen.live OR locked.lease_until <= clock_timestamp(), false)::boolean AS lapsed,
     (s.step IS NOT NULL)::boolean AS stored,
     coalesce(s.output, '')::bytea AS output
-FROM locked
+FROM limits
+LEFT JOIN seen ON true
+LEFT JOIN locked ON true
 LEFT JOIN gatepost.idempotency_steps AS s
     ON s.operation = @operation
     AND s.scope = @scope
