@@ -25,9 +25,9 @@ type Attempt struct {
 	mu       sync.Mutex
 	deadline time.Time // trusted until, by the local monotonic clock
 	timer    *time.Timer
-	// pinned counts the calls that keep the row locked, or are about to: they decide
-	// by the row what has become of the attempt, and the clock doesn't.
-	pinned int
+	// pins counts the calls that keep the row locked, or are about to: they decide by
+	// the row what has become of the attempt, and the clock doesn't.
+	pins int
 	// closed is set by Finish and Release.
 	closed bool
 }
@@ -131,7 +131,7 @@ func (a *Attempt) lapse() {
 // finding out by the row.
 func (a *Attempt) lose(reason error) {
 	a.mu.Lock()
-	if a.pinned > 0 || a.Err() != nil {
+	if a.pins > 0 || a.Err() != nil {
 		a.mu.Unlock()
 		return
 	}
@@ -147,22 +147,24 @@ func (a *Attempt) finishLocally(reason error) {
 	a.end(reason)
 }
 
-// pin keeps the attempt from being lost by the clock, or by what a heartbeat sees,
-// while a call decides by the row. It is ErrEnded after Finish and Release.
-func (a *Attempt) pin() error {
+// pinned runs a call that decides by the row: meanwhile the attempt is not lost by the
+// clock, or by what a heartbeat sees. It is ErrEnded after Finish and Release.
+func (a *Attempt) pinned(decide func() error) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.closed {
-		return ErrEnded
+		a.mu.Unlock()
+		return a.named(ErrEnded)
 	}
-	a.pinned++
-	return nil
+	a.pins++
+	a.mu.Unlock()
+	defer a.unpin() // also when decide panics
+	return decide()
 }
 
 // unpin lets the clock count again.
 func (a *Attempt) unpin() {
 	a.mu.Lock()
-	a.pinned--
+	a.pins--
 	if a.Err() == nil {
 		a.timer.Reset(max(0, time.Until(a.deadline)))
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // attemptTx is a transaction of an attempt.
@@ -19,9 +18,9 @@ type attemptTx struct {
 	run func(pgx.Tx) error
 	// last stores what came of it, and is sent with COMMIT.
 	last func(context.Context, *idemdb.Queries) error
-	// outcome says whether it was committed, when no transaction is at work on the
-	// row any more.
-	outcome func(context.Context) (bool, error)
+	// stored says whether that is there, when no transaction is at work on the row any
+	// more: pgx.ErrNoRows when the row is another attempt's.
+	stored func(context.Context) (bool, error)
 
 	// verdict is what the row said of the attempt, if it is over: ErrFenced, ErrEnded
 	// or ErrLapsed. The caller's part may return these words for reasons of its own.
@@ -56,7 +55,7 @@ func (a *Attempt) tryTransaction(ctx context.Context, t *attemptTx) (notRunning 
 		return false, err
 	case errors.Is(err, ErrLapsed):
 		t.verdict = ErrLapsed
-		return false, err
+		return false, a.named(err)
 	case err != nil:
 		return false, perhapsStale(a.call.failure(ctx, "begin", err))
 	}
@@ -73,70 +72,31 @@ func (o *ownTx) run(fn func(pgx.Tx) error) error {
 	tx := newGuardedTx(o.tx)
 	defer tx.close()
 	err := fn(tx)
-	switch status := tx.status(); {
-	case status == 'E' && tx.conflict != nil:
-		return errors.Join(translate(tx.conflict), err)
-	case err != nil:
+	if _, isFinal := errors.AsType[*finalError](err); isFinal {
 		return err
-	case status == 'E':
-		return errors.Join(errAborted, tx.cause)
-	case status != 'T':
-		return errEnded
-	default:
-		return nil
 	}
+	_, err = tx.judge(Reply{}, err)
+	return err
 }
 
-// commit sends what is to be stored, and COMMIT. Once it is sent, ctx doesn't end
-// it: that would leave an outcome that nobody knows.
+// commit stores what came of it, and commits.
 func (a *Attempt) commit(ctx context.Context, own *ownTx, t *attemptTx) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	trip := &roundTrip{tx: own.tx, send: own.tx.SendBatch, after: []statement{{sql: "COMMIT"}}}
-	err := t.last(limited, idemdb.New(trip))
-	switch {
-	case err == nil && trip.last.String() == "COMMIT":
-		return nil
-	case err == nil:
-		return pgx.ErrTxCommitRollback
-	case answered(err) && trip.done > 0: // a deferred constraint of the caller's
-		return fmt.Errorf("commit: %w", translate(err))
-	case answered(err):
-		return a.call.failure(limited, "store", err)
-	case pgconn.SafeToRetry(err):
-		return &lostError{a.call.failure(limited, "commit", err)}
-	}
-	own.discard(ctx)
-	return a.resolve(ctx, t, err)
-}
-
-// resolve finds out, over a new connection, what became of a COMMIT that was not
-// answered: nil when it committed, *lostError when it did not, and ErrUnavailable
-// when the database can't tell within 5 s. The old transaction has the row locked
-// until it has ended, so whoever has the lock sees all that came of it.
-func (a *Attempt) resolve(ctx context.Context, t *attemptTx, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	for {
-		committed, err := t.outcome(ctx)
-		switch {
-		case err == nil && committed:
-			return nil
-		case err == nil:
-			return &lostError{fmt.Errorf("%w: commit was rolled back: %w", ErrUnavailable, cause)}
-		case errors.Is(err, pgx.ErrNoRows):
-			t.verdict = ErrFenced
-			return ErrFenced
-		}
-		select {
-		case <-time.After(resolvePoll):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: the outcome of the commit is unknown: %w", ErrUnavailable, cause)
-		}
-	}
+	return a.call.conclude(ctx, own, conclusion{
+		send: func(ctx context.Context) (*roundTrip, error) {
+			trip := &roundTrip{tx: own.tx, send: own.tx.SendBatch, after: []statement{{sql: "COMMIT"}}}
+			return trip, t.last(ctx, idemdb.New(trip))
+		},
+		stored: func(ctx context.Context) (bool, error) {
+			stored, err := t.stored(ctx)
+			if errors.Is(err, pgx.ErrNoRows) {
+				t.verdict, err = ErrFenced, ErrFenced
+			}
+			return stored, err
+		},
+	})
 }
 
 // notRunning tells why the row doesn't run as this attempt: ErrEnded when the attempt
@@ -152,7 +112,7 @@ func (a *Attempt) notRunning(ctx context.Context, t *attemptTx) error {
 	default:
 		t.verdict = ErrEnded
 	}
-	return t.verdict
+	return a.named(t.verdict)
 }
 
 // outcome is the state of the row that is this attempt's, when no transaction is at
@@ -178,12 +138,7 @@ func (a *Attempt) settle(ctx context.Context, verdict error) {
 }
 
 // named says which key it was.
-func (a *Attempt) named(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", a.call.key, err)
-}
+func (a *Attempt) named(err error) error { return fmt.Errorf("%s: %w", a.call.key, err) }
 
 // idleLimit is how long a client may say nothing in a transaction that has the row
 // locked, in milliseconds: ten leases, at least a minute. One that was stopped there

@@ -19,13 +19,13 @@ import (
 type verdict string
 
 const (
-	claims   verdict = "claim"
-	takes    verdict = "claim after a previous one"
-	replays  verdict = "replay"
-	running  verdict = "in progress, with a lease"
-	busy     verdict = "in progress"
-	mismatch verdict = "mismatch"
-	tooLarge verdict = "replay unavailable"
+	isClaim     verdict = "claim"
+	isTakeover  verdict = "claim after a previous one"
+	isReplay    verdict = "replay"
+	running     verdict = "in progress, with a lease"
+	isBusy      verdict = "in progress"
+	isMismatch  verdict = "isMismatch"
+	isTombstone verdict = "replay unavailable"
 )
 
 func begins(t *testing.T, s *idem.Store, key idem.Key, fp idem.Fingerprint) verdict {
@@ -35,13 +35,13 @@ func begins(t *testing.T, s *idem.Store, key idem.Key, fp idem.Fingerprint) verd
 	gone, isGone := errors.AsType[*idem.ReplayUnavailableError](err)
 	switch {
 	case isProgress && progress.RetryAfter == 0:
-		return busy
+		return isBusy
 	case isProgress && progress.RetryAfter > 50*time.Second && progress.RetryAfter <= time.Minute:
 		return running
 	case isGone && gone.Status == 201 && gone.Size == 7 && time.Since(gone.DoneAt) > time.Minute:
-		return tooLarge
+		return isTombstone
 	case errors.Is(err, idem.ErrMismatch):
-		return mismatch
+		return isMismatch
 	case err != nil:
 		t.Fatalf("Begin: %v", err)
 	}
@@ -50,12 +50,12 @@ func begins(t *testing.T, s *idem.Store, key idem.Key, fp idem.Fingerprint) verd
 		if !reflect.DeepEqual(got, want) || a.Previous() || !errors.Is(a.Err(), idem.ErrEnded) {
 			t.Errorf("replay of %#v, Previous %t, Err %v; want %#v", got, a.Previous(), a.Err(), want)
 		}
-		return replays
+		return isReplay
 	}
 	if a.Previous() {
-		return takes
+		return isTakeover
 	}
-	return claims
+	return isClaim
 }
 
 // Every row on arrival, by the clock, for the same and for another fingerprint.
@@ -64,22 +64,22 @@ var beginTable = []struct {
 	row         string // state, lease_until, expires_at, fingerprint_version
 	same, other verdict
 }{
-	{"absent", "", claims, claims},
-	{"running, live", "1, now() + '1 min', now() + '1 h', 1", running, mismatch},
-	{"running, live, record expired", "1, now() + '1 min', now() - '1 h'::interval, 1", running, mismatch},
-	{"running, lapsed", "1, now() - '1 s'::interval, now() + '1 h', 1", takes, mismatch},
-	{"running, lapsed and expired", "1, now() - '1 h'::interval, now() - '1 s'::interval, 1", claims, claims},
-	{"running, lapsed, other version", "1, now() - '1 s'::interval, now() + '1 h', 2", mismatch, mismatch},
-	{"running without a lease", "1, NULL, now() + '1 h', 1", busy, mismatch},
-	{"running without a lease, expired", "1, NULL, now() - '1 s'::interval, 1", claims, claims},
-	{"released", "4, NULL, now() + '1 h', 1", takes, mismatch},
-	{"released, expired", "4, NULL, now() - '1 s'::interval, 1", claims, claims},
-	{"released, other version", "4, NULL, now() + '1 h', 2", mismatch, mismatch},
-	{"done", "2, NULL, now() + '1 h', 1", replays, mismatch},
-	{"done, expired", "2, NULL, now() - '1 s'::interval, 1", claims, claims},
-	{"done, other version", "2, NULL, now() + '1 h', 2", mismatch, mismatch},
-	{"tombstone", "3, NULL, now() + '1 h', 1", tooLarge, mismatch},
-	{"tombstone, expired", "3, NULL, now() - '1 s'::interval, 1", claims, claims},
+	{"absent", "", isClaim, isClaim},
+	{"running, live", "1, now() + '1 min', now() + '1 h', 1", running, isMismatch},
+	{"running, live, record expired", "1, now() + '1 min', now() - '1 h'::interval, 1", running, isMismatch},
+	{"running, lapsed", "1, now() - '1 s'::interval, now() + '1 h', 1", isTakeover, isMismatch},
+	{"running, lapsed and expired", "1, now() - '1 h'::interval, now() - '1 s'::interval, 1", isClaim, isClaim},
+	{"running, lapsed, other version", "1, now() - '1 s'::interval, now() + '1 h', 2", isMismatch, isMismatch},
+	{"running without a lease", "1, NULL, now() + '1 h', 1", isBusy, isMismatch},
+	{"running without a lease, expired", "1, NULL, now() - '1 s'::interval, 1", isClaim, isClaim},
+	{"released", "4, NULL, now() + '1 h', 1", isTakeover, isMismatch},
+	{"released, expired", "4, NULL, now() - '1 s'::interval, 1", isClaim, isClaim},
+	{"released, other version", "4, NULL, now() + '1 h', 2", isMismatch, isMismatch},
+	{"done", "2, NULL, now() + '1 h', 1", isReplay, isMismatch},
+	{"done, expired", "2, NULL, now() - '1 s'::interval, 1", isClaim, isClaim},
+	{"done, other version", "2, NULL, now() + '1 h', 2", isMismatch, isMismatch},
+	{"tombstone", "3, NULL, now() + '1 h', 1", isTombstone, isMismatch},
+	{"tombstone, expired", "3, NULL, now() - '1 s'::interval, 1", isClaim, isClaim},
 }
 
 func TestBegin_DecidesByTheTable(t *testing.T) {
@@ -103,7 +103,7 @@ func TestBegin_DecidesByTheTable(t *testing.T) {
 					t.Fatalf("got %s, want %s", got, want)
 				}
 				wantRow(t, before, rowOf(t, pool, key), want)
-				if got, want := steps(t, pool, key), map[bool]int{true: 0, false: 1}[want == claims]; got != want {
+				if got, want := steps(t, pool, key), map[bool]int{true: 0, false: 1}[want == isClaim]; got != want {
 					t.Errorf("%d steps, want %d", got, want)
 				}
 			})
@@ -126,7 +126,7 @@ func put(t *testing.T, pool *pgxpool.Pool, key idem.Key, row string) {
 // wantRow compares a row before and after Begin.
 func wantRow(t *testing.T, before, after keyRow, got verdict) {
 	t.Helper()
-	if got != claims && got != takes {
+	if got != isClaim && got != isTakeover {
 		if after.Version != before.Version {
 			t.Errorf("row was written or locked: %s, then %s", before.Version, after.Version)
 		}
@@ -141,7 +141,7 @@ func wantRow(t *testing.T, before, after keyRow, got verdict) {
 	if after.Left < 60*time.Minute || after.Left > 61*time.Minute {
 		t.Errorf("expires in %s, want the lease and then 1h", after.Left)
 	}
-	if fresh := after.Age < time.Minute; fresh != (got == claims) {
+	if fresh := after.Age < time.Minute; fresh != (got == isClaim) {
 		t.Errorf("created %s ago, Begin says: %s", after.Age, got)
 	}
 }
@@ -158,8 +158,8 @@ func TestBegin_DoesNotWaitForTransactionMode(t *testing.T) {
 		}
 		_, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
 			began := time.Now()
-			if got := begins(t, s, key, fp); got != busy {
-				t.Errorf("row %q: got %s, want %s", row, got, busy)
+			if got := begins(t, s, key, fp); got != isBusy {
+				t.Errorf("row %q: got %s, want %s", row, got, isBusy)
 			}
 			if took := time.Since(began); took > 80*time.Millisecond {
 				t.Errorf("row %q: Begin took %s", row, took)
@@ -169,8 +169,8 @@ func TestBegin_DoesNotWaitForTransactionMode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := begins(t, s, key, fp); got != replays {
-			t.Errorf("row %q: got %s after the commit, want %s", row, got, replays)
+		if got := begins(t, s, key, fp); got != isReplay {
+			t.Errorf("row %q: got %s after the commit, want %s", row, got, isReplay)
 		}
 	}
 }
@@ -187,14 +187,14 @@ func TestBegin_WaitsBrieflyForAnInsertThatIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := holder(t, pool, idem.Config{})
-	if got := begins(t, s, key, fp); got != busy {
-		t.Errorf("got %s, want %s", got, busy)
+	if got := begins(t, s, key, fp); got != isBusy {
+		t.Errorf("got %s, want %s", got, isBusy)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := begins(t, s, key, fp); got != takes {
-		t.Errorf("got %s, want %s", got, takes)
+	if got := begins(t, s, key, fp); got != isTakeover {
+		t.Errorf("got %s, want %s", got, isTakeover)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestBegin_WorksAtEveryDefaultIsolation(t *testing.T) {
 		}
 		racing.Wait()
 		if won.Load() == 0 || won.Load()+lost.Load() != 8*20 {
-			t.Errorf("%s: %d claims, %d in progress", level, won.Load(), lost.Load())
+			t.Errorf("%s: %d isClaim, %d in progress", level, won.Load(), lost.Load())
 		}
 	}
 }

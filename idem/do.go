@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -63,6 +62,7 @@ func (s *Store) Do(ctx context.Context, key Key, fp Fingerprint, opts *Options, 
 func (c *call) do(ctx context.Context) (result Result, err error) {
 	err = c.repeat(ctx, func() error {
 		result, err = c.once(ctx)
+		c.outwait(err)
 		return err
 	})
 	return result, err
@@ -84,7 +84,6 @@ func (c *call) repeat(ctx context.Context, once func() error) error {
 			return fmt.Errorf("%w: gave up after %d tries: %w", ErrUnavailable, try, err)
 		}
 		c.log(ctx, try, err)
-		c.outwait(err)
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
@@ -182,72 +181,10 @@ func (c *call) inOwn(ctx context.Context, own *ownTx) (Result, error) {
 	return Result{Reply: outcome.reply}, nil
 }
 
-// commit stores the outcome and commits. Once it is sent, ctx doesn't end it: that
-// would leave an outcome that nobody knows.
+// commit stores the outcome and commits.
 func (k *claim) commit(ctx context.Context, own *ownTx, o outcome) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	trip, err := k.finish(limited, o, "COMMIT")
-	switch {
-	case trip == nil: // nothing was sent that commits
-		return err
-	case err == nil && trip.last.String() == "COMMIT":
-		return nil
-	case err == nil:
-		return fmt.Errorf("commit %s: %w", k.key, pgx.ErrTxCommitRollback)
-	case answered(err) && trip.queried: // what fn deferred to COMMIT
-		return fmt.Errorf("commit %s: %w", k.key, err)
-	case answered(err):
-		return k.failure(limited, "finish", err)
-	case pgconn.SafeToRetry(err):
-		return &lostError{k.failure(limited, "finish", err)}
-	}
-	own.discard(ctx)
-	err = k.resolve(ctx, err)
-	if lost, ok := errors.AsType[*lostError](err); ok && limited.Err() != nil {
-		return lost.error // a COMMIT that takes so long would do so again
-	}
-	return err
-}
-
-// ownTx is a transaction on a connection of the pool.
-type ownTx struct {
-	conn *pgxpool.Conn
-	tx   pgx.Tx
-}
-
-// end rolls back what was not committed, and gives the connection back.
-func (o *ownTx) end(ctx context.Context) {
-	if o.conn == nil {
-		return
-	}
-	defer o.conn.Release()
-	if conn := o.conn.Conn(); o.tx == nil || conn.IsClosed() || conn.PgConn().TxStatus() == txNone {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
-}
-
-// broken says so of an error of fn's whose connection broke.
-func (o *ownTx) broken(err error) error {
-	if o.conn.Conn().IsClosed() && !errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return err
-}
-
-// discard closes the connection and gives its place in the pool back.
-func (o *ownTx) discard(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	conn := o.conn.Conn().PgConn()
-	_ = conn.Close(ctx)
-	select {
-	case <-conn.CleanupDone():
-	case <-ctx.Done():
-	}
-	o.conn.Release()
-	o.conn = nil
+	return k.conclude(ctx, own, conclusion{
+		send:   func(ctx context.Context) (*roundTrip, error) { return k.finish(ctx, o, "COMMIT") },
+		stored: k.stored,
+	})
 }

@@ -31,9 +31,6 @@ func (a *Attempt) Finish(ctx context.Context, r Reply, fn func(pgx.Tx) error) er
 	if err != nil {
 		return err
 	}
-	if err := a.pin(); err != nil {
-		return a.named(err)
-	}
 	t := &attemptTx{
 		first: func(q *idemdb.Queries) error { return a.lock(ctx, q) },
 		run:   fn,
@@ -41,15 +38,16 @@ func (a *Attempt) Finish(ctx context.Context, r Reply, fn func(pgx.Tx) error) er
 			_, err := q.KeyFinish(ctx, record)
 			return err
 		},
-		outcome: a.finished,
+		stored: a.finished,
 	}
-	err = a.call.repeat(ctx, func() error { return a.transaction(ctx, t) })
-	a.unpin()
+	err = a.pinned(func() error {
+		return a.call.repeat(ctx, func() error { return a.transaction(ctx, t) })
+	})
 	if err == nil {
 		t.verdict = ErrEnded
 	}
 	a.settle(ctx, t.verdict)
-	return a.named(err)
+	return err
 }
 
 func (a *Attempt) lock(ctx context.Context, q *idemdb.Queries) error {
@@ -90,7 +88,7 @@ func (a *Attempt) Release(ctx context.Context) error {
 		if err = a.notRunning(ctx, &attemptTx{}); errors.Is(err, ErrEnded) { // by a COMMIT whose answer was lost
 			return nil
 		}
-		return a.named(err)
+		return err
 	case !answered(err):
 		a.call.abandon(ctx, a.id)
 	}

@@ -26,7 +26,7 @@ func renewed(t *testing.T, pool *pgxpool.Pool, key idem.Key, n int) {
 	}
 	for range n {
 		from := until()
-		eventually(t, "a renewal", 10*time.Second, func() bool { return until().After(from) })
+		waitUntil(t, "a renewal", func() bool { return until().After(from) })
 	}
 }
 
@@ -56,7 +56,7 @@ func TestHeartbeat_RenewsAllAttemptsInOneStatement(t *testing.T) {
 	for range many {
 		claim(t, s, newKey(t))
 	}
-	eventually(t, "three heartbeats of one statement each", 20*time.Second, func() bool { return seen.inARow(3, many) })
+	waitUntil(t, "three heartbeats of one statement each", func() bool { return seen.inARow(3, many) })
 }
 
 // renewals counts the attempts in each renewal that a pool sends.

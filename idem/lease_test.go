@@ -10,9 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// other is the fingerprint of another request than fp's.
-var other = idem.FingerprintOf([]byte("another request"))
-
 // holder is a store whose goroutines have ended with the test.
 func holder(t *testing.T, pool *pgxpool.Pool, cfg idem.Config) *idem.Store {
 	t.Helper()
@@ -87,18 +84,6 @@ func lapse(t *testing.T, pool *pgxpool.Pool, key idem.Key) {
 func steps(t *testing.T, pool *pgxpool.Pool, key idem.Key) int {
 	t.Helper()
 	return value[int](t, pool, `SELECT count(*) FROM gatepost.idempotency_steps WHERE operation = $1 AND scope = $2 AND key = $3`, key.Operation, key.Scope, key.Key)
-}
-
-// eventually polls a state until it holds.
-func eventually(t *testing.T, what string, within time.Duration, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, within)
-		}
-		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // polls a state
-	}
 }
 
 // soon is closed in time for a test that would otherwise hang.

@@ -129,7 +129,7 @@ func TestBeginRecover_UnknownLapses(t *testing.T) {
 	lapse(t, pool, key)
 	_, err := s.BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) { return idem.Unknown, nil })
 	wantErr(t, err, idem.ErrInProgress)
-	eventually(t, "the lapse", 5*time.Second, func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
+	waitUntil(t, "the lapse", func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
 }
 
 // Whoever looks at the peer is told when the key is no longer its own, and its

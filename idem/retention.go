@@ -34,7 +34,7 @@ func (s *Store) GC(ctx context.Context) (removed int64, err error) {
 			return err
 		})
 		if err != nil {
-			return removed, failure(ctx, "collect expired keys", err)
+			return removed, fmt.Errorf("collect expired keys: %w", translateOwn(ctx, err))
 		}
 		if removed += n; n == 0 {
 			s.cfg.Logger.DebugContext(ctx, "expired keys removed", "keys", removed)
@@ -59,7 +59,7 @@ type Backlog struct {
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	row, err := idemdb.New(s.pool).KeyBacklog(ctx, mostBacklog)
 	if err != nil {
-		return Backlog{}, failure(ctx, "count expired keys", err)
+		return Backlog{}, fmt.Errorf("count expired keys: %w", translateOwn(ctx, err))
 	}
 	return Backlog{Expired: row.Expired, Age: time.Duration(row.AgeUs) * time.Microsecond}, nil
 }
@@ -83,7 +83,7 @@ func (s *Store) Forget(ctx context.Context, key Key) error {
 	})
 	switch {
 	case err != nil:
-		return failure(ctx, "forget "+key.String(), err)
+		return fmt.Errorf("forget %s: %w", key, translateOwn(ctx, err))
 	case row.Removed:
 		return nil
 	case row.Open && !row.Found:

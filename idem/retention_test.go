@@ -64,7 +64,7 @@ func TestGC_RemovesWhatHasExpired(t *testing.T) {
 		t.Errorf("removed %d rows, of a backlog of %+v; want 5", removed, backlog)
 	}
 	for i, c := range beginTable {
-		if r := rowOf(t, pool, keyOf(i)); (r.State == 0) != (c.same == claims) {
+		if r := rowOf(t, pool, keyOf(i)); (r.State == 0) != (c.same == isClaim) {
 			t.Errorf("%s: row %+v", c.name, r)
 		}
 	}
@@ -142,7 +142,7 @@ func TestGC_LeavesLiveClaimsAlone(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "claims", 10*time.Second, func() bool { return claimed.Load() > 20 })
+	waitUntil(t, "isClaim", func() bool { return claimed.Load() > 20 })
 	collect(t, pool)
 	close(over)
 	claiming.Wait()

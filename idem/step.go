@@ -44,13 +44,13 @@ func (a *Attempt) Step(ctx context.Context, name string, fn func(pgx.Tx) ([]byte
 			s.output, err = fn(tx)
 			return err
 		},
-		last:    s.store,
-		outcome: s.stored,
+		last:   s.store,
+		stored: s.stored,
 	}
 	err := a.call.repeat(ctx, func() error { return a.transaction(ctx, t) })
 	a.settle(ctx, t.verdict)
 	if err != nil && !errors.Is(err, errStored) {
-		return nil, fmt.Errorf("step %q: %w", name, a.named(err))
+		return nil, fmt.Errorf("step %q: %w", name, err)
 	}
 	return append([]byte{}, s.output...), nil
 }

@@ -102,10 +102,8 @@ func TestStep_ReadsTheClockAfterItsLock(t *testing.T) {
 		_, err := a.Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return nil, nil })
 		result <- err
 	}()
-	eventually(t, "the step's wait", 5*time.Second, func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(tx.Conn().PgConn().PID()))
-	})
-	eventually(t, "the end of the lease", 5*time.Second, func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
+	waitBlocked(t, pool, tx)
+	waitUntil(t, "the end of the lease", func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +120,8 @@ func TestStep_HoldsATakeoverOff(t *testing.T) {
 	a := claim(t, holder(t, pool, idem.Config{}), key)
 	_, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) {
 		lapse(t, pool, key)
-		if got := begins(t, next, key, fp); got != busy {
-			t.Errorf("a takeover while the step is open: %s, want %s", got, busy)
+		if got := begins(t, next, key, fp); got != isBusy {
+			t.Errorf("a takeover while the step is open: %s, want %s", got, isBusy)
 		}
 		if err := next.Forget(t.Context(), key); !errors.Is(err, idem.ErrInProgress) {
 			t.Errorf("Forget while the step is open: %v", err)
@@ -173,7 +171,7 @@ func TestStep_OfAStaleAttemptNeverCommits(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "a takeover", 10*time.Second, func() bool {
+		waitUntil(t, "a takeover", func() bool {
 			lapse(t, pool, key)
 			b, err := holder(t, pool, idem.Config{}).Begin(t.Context(), key, fp)
 			if err != nil {
@@ -234,7 +232,7 @@ func TestStep_LetsHeartbeatsPass(t *testing.T) {
 			_, err := a.Step(t.Context(), "long", func(tx pgx.Tx) ([]byte, error) {
 				runs++
 				until := time.Now().Add(lease + lease/4)
-				eventually(t, "a lease that is renewed", 10*time.Second, func() bool {
+				waitUntil(t, "a lease that is renewed", func() bool {
 					return time.Now().After(until) && rowOf(t, pool, key).LeaseLeft > lease/4
 				})
 				return nil, insert(tx)

@@ -60,12 +60,12 @@ func TestBegin_CtxThatEndsInTheMiddleLeavesNoClaim(t *testing.T) {
 	reached := proxy.Next(faultproxy.Fault{Match: "AttemptClaim", Delay: 300 * time.Millisecond})
 	go func() {
 		<-reached
-		eventually(t, "the claim", 5*time.Second, func() bool { return rowOf(t, direct, key).State == 1 })
+		waitUntil(t, "the claim", func() bool { return rowOf(t, direct, key).State == 1 })
 		cancel()
 	}()
 	_, err := s.Begin(ctx, key, fp)
 	wantErr(t, err, context.Canceled)
-	eventually(t, "release of the claim", 10*time.Second, func() bool { return rowOf(t, direct, key).State == 4 })
+	waitUntil(t, "release of the claim", func() bool { return rowOf(t, direct, key).State == 4 })
 }
 
 func TestBegin_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
@@ -224,7 +224,7 @@ func TestRelease_LostReplyGivesTheKeyBack(t *testing.T) {
 		reached := proxy.Next(faultproxy.Fault{Match: "AttemptRelease", Lose: lose})
 		wantErr(t, a.Release(t.Context()), idem.ErrUnavailable)
 		<-reached
-		eventually(t, "the release", 10*time.Second, func() bool { return rowOf(t, direct, key).State == 4 })
+		waitUntil(t, "the release", func() bool { return rowOf(t, direct, key).State == 4 })
 	}
 }
 

@@ -1,0 +1,53 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ownTx is a transaction on a connection of the pool.
+type ownTx struct {
+	conn *pgxpool.Conn
+	tx   pgx.Tx
+}
+
+// end rolls back what was not committed, and gives the connection back.
+func (o *ownTx) end(ctx context.Context) {
+	if o.conn == nil {
+		return
+	}
+	defer o.conn.Release()
+	if conn := o.conn.Conn(); o.tx == nil || conn.IsClosed() || conn.PgConn().TxStatus() == txNone {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
+}
+
+// broken says so of an error of fn's whose connection broke.
+func (o *ownTx) broken(err error) error {
+	if o.conn.Conn().IsClosed() && !errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// discard closes the connection and gives its place in the pool back.
+func (o *ownTx) discard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	conn := o.conn.Conn().PgConn()
+	_ = conn.Close(ctx)
+	select {
+	case <-conn.CleanupDone():
+	case <-ctx.Done():
+	}
+	o.conn.Release()
+	o.conn = nil
+}
