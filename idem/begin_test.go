@@ -187,8 +187,12 @@ func TestBegin_WaitsBrieflyForAnInsertThatIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := holder(t, pool, idem.Config{})
+	began := time.Now()
 	if got := begins(t, s, key, fp); got != isBusy {
 		t.Errorf("got %s, want %s", got, isBusy)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Begin took %s", took)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)

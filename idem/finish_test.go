@@ -252,6 +252,18 @@ func TestRelease_LetsTheNextOneKnow(t *testing.T) {
 	}
 }
 
+// A Finish whose outcome was unknown may have been through.
+func TestRelease_LeavesWhatIsDone(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	a := claim(t, holder(t, pool, idem.Config{}), key)
+	change(t, pool, key, "state = 2, lease_until = NULL, done_at = clock_timestamp()")
+	release(t, a)
+	if r := rowOf(t, pool, key); r.State != 2 {
+		t.Errorf("row %+v", r)
+	}
+}
+
 func TestExternalKey_IsTheKeysOwn(t *testing.T) {
 	t.Parallel()
 	s := holder(t, pgtest.Pool(t), idem.Config{})

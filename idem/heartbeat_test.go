@@ -39,12 +39,11 @@ func TestHeartbeat_LivesWhileThePoolIsExhausted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer only.Release()
 	renewed(t, direct, key, 4) // more than the lease
-	only.Release()
 	if a.Err() != nil {
 		t.Errorf("attempt is lost: %v", a.Err())
 	}
-	finish(t, a)
 }
 
 func TestHeartbeat_RenewsAllAttemptsInOneStatement(t *testing.T) {

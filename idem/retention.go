@@ -21,9 +21,9 @@ const (
 // the clock decides; it is only about space.
 //
 // Run it on every node, every few minutes: it takes 1,000 rows a transaction and
-// skips those that another one is at. It goes on until none is left or ctx ends, and
-// then returns ctx's error with what was removed until then. With nothing to do, it
-// is one look at an index.
+// skips those that another one is at. It goes on until none is left, or ctx ends: then
+// it returns ctx's error with what was removed until there. With nothing to do, it is
+// one look at an index.
 //
 // Errors: ErrUnavailable, ErrNotMigrated.
 func (s *Store) GC(ctx context.Context) (removed int64, err error) {
@@ -36,7 +36,7 @@ func (s *Store) GC(ctx context.Context) (removed int64, err error) {
 		if err != nil {
 			return removed, fmt.Errorf("collect expired keys: %w", translateOwn(ctx, err))
 		}
-		if removed += n; n == 0 {
+		if removed += n; n < collectAtOnce { // what expires meanwhile is for the next time
 			s.cfg.Logger.DebugContext(ctx, "expired keys removed", "keys", removed)
 			return removed, nil
 		}
