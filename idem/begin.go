@@ -25,12 +25,16 @@ import (
 // in the background. It never waits for another claim, of either mode. One round
 // trip on a pooled connection, and one commit when it is granted.
 //
-// Errors: *InProgressError, ErrMismatch, *ReplayUnavailableError, ErrInvalidKey,
-// ErrUnavailable, ErrNotMigrated, ErrClosed. Nothing is claimed then.
+// Errors: *InProgressError, ErrMismatch, *ReplayUnavailableError, ErrInvalidReply (of a
+// stored one that DoValue made), ErrInvalidKey, ErrUnavailable, ErrNotMigrated,
+// ErrClosed. Nothing is claimed then.
 func (s *Store) Begin(ctx context.Context, key Key, fp Fingerprint) (*Attempt, error) {
 	c, err := s.newCall(key, fp, nil, nil)
 	if err != nil {
 		return nil, err
+	}
+	if s.beat.isClosed() {
+		return nil, fmt.Errorf("%s: %w", key, ErrClosed)
 	}
 	for range maxRounds {
 		a, err := c.begin(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// call is one call of Do or DoTx.
+// call is one call of Do, DoTx or Begin.
 type call struct {
 	*Store
 	key   Key

@@ -53,6 +53,10 @@
 // told so (Attempt.Previous), and fences off the first. Attempt.Step keeps what is
 // done already.
 //
+// Records, released keys and claims that nobody came back to go after their retention:
+// Store.GC collects them, Store.Backlog tells how far behind it is, and Store.Forget
+// removes one by hand. Whether they are collected changes nothing for a call.
+//
 // # What a call meets
 //
 // What is there for the key, and what comes of it for the same fingerprint:
