@@ -73,6 +73,9 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// MaxBody is the largest body that is stored, in bytes: Config's, or its default.
+func (s *Store) MaxBody() int { return s.cfg.MaxBody }
+
 func (cfg Config) validate() error {
 	switch {
 	case cfg.Retention < time.Second:

@@ -53,15 +53,36 @@ func serveStore(t *testing.T, pool *pgxpool.Pool, storeCfg idem.Config, cfg idem
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.route(m.Handler(h))
+	return a
+}
+
+// serveStreaming is serve in lease mode.
+func serveStreaming(t *testing.T, storeCfg idem.Config, cfg idemhttp.Config, h http.HandlerFunc) *api {
+	t.Helper()
+	a := serveStore(t, pgtest.Pool(t), idem.Config{}, cfg, nil)
+	store, err := idem.New(a.pool, storeCfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Keys, cfg.Scope = idemhttp.Required, a.scope
+	m, err := idemhttp.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.route(m.Streaming(h))
+	return a
+}
+
+func (a *api) route(h http.Handler) {
 	mux := http.NewServeMux()
 	for _, route := range []string{
 		"POST /orders", "POST /refunds", "GET /orders", "OPTIONS /orders", "HEAD /head",
 		"PUT /orders/{id}", "PATCH /orders/{id}", "DELETE /orders/{id}",
 	} {
-		mux.Handle(route, m.Handler(h))
+		mux.Handle(route, h)
 	}
 	a.listen(mux)
-	return a
 }
 
 func (a *api) listen(h http.Handler) {

@@ -49,36 +49,49 @@ var (
 
 // Handler protects next. See the package's documentation for what it answers.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
+	return m.protect(next, func(w http.ResponseWriter, r *http.Request, c claim) { m.once(w, r, c, next) })
+}
+
+// claim is all of a request that decides whether it runs.
+type claim struct {
+	key  idem.Key
+	fp   idem.Fingerprint
+	body []byte
+}
+
+// protect passes what isn't protected to next, and the rest to run.
+func (m *Middleware) protect(next http.Handler, run func(http.ResponseWriter, *http.Request, claim)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(m.cfg.Methods, r.Method) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		key, fp, body, err := m.claimOf(w, r)
+		c, err := m.claimOf(w, r)
 		switch {
 		case errors.Is(err, errKeyMissing) && m.cfg.Keys == Optional:
 			next.ServeHTTP(w, r)
 		case err != nil:
 			m.refuse(w, r, err)
 		default:
-			m.once(w, r, key, fp, body, next)
+			run(w, r, c)
 		}
 	})
 }
 
-// claimOf reads all of a request that decides whether it runs. Nothing is claimed yet.
-func (m *Middleware) claimOf(w http.ResponseWriter, r *http.Request) (key idem.Key, fp idem.Fingerprint, body []byte, err error) {
-	if key.Key, err = parseKey(r.Header, m.cfg.Strict); err != nil {
-		return key, fp, nil, err
+// claimOf reads the request's claim. Nothing is claimed yet.
+func (m *Middleware) claimOf(w http.ResponseWriter, r *http.Request) (c claim, err error) {
+	if c.key.Key, err = parseKey(r.Header, m.cfg.Strict); err != nil {
+		return c, err
 	}
-	if key.Scope, err = m.cfg.Scope(r); err != nil {
-		return key, fp, nil, fmt.Errorf("scope: %w", err)
+	if c.key.Scope, err = m.cfg.Scope(r); err != nil {
+		return c, fmt.Errorf("scope: %w", err)
 	}
-	key.Operation = m.cfg.Operation(r)
-	if body, err = m.readBody(w, r); err != nil {
-		return key, fp, nil, err
+	c.key.Operation = m.cfg.Operation(r)
+	if c.body, err = m.readBody(w, r); err != nil {
+		return c, err
 	}
-	return key, m.fingerprint(r, body), body, nil
+	c.fp = m.fingerprint(r, c.body)
+	return c, nil
 }
 
 // readBody reads to the end, also the trailers.
@@ -104,14 +117,14 @@ func (m *Middleware) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 }
 
 // once runs next under the key, or answers with what an earlier request got.
-func (m *Middleware) once(w http.ResponseWriter, r *http.Request, key idem.Key, fp idem.Fingerprint, body []byte, next http.Handler) {
+func (m *Middleware) once(w http.ResponseWriter, r *http.Request, c claim, next http.Handler) {
 	var rec *recorder
-	result, err := m.store.Do(r.Context(), key, fp, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
+	result, err := m.store.Do(r.Context(), c.key, c.fp, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
 		if rec != nil && m.cfg.SingleRun {
 			return idem.Reply{}, errSingleRun
 		}
 		rec = newRecorder(w) // another one when the transaction is tried again
-		next.ServeHTTP(rec, again(ctx, r, body))
+		next.ServeHTTP(rec, again(ctx, r, c.body))
 		return m.outcome(ctx, rec)
 	})
 	switch {
@@ -132,15 +145,6 @@ func again(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	return r
-}
-
-// KeepWrites has a handler's writes kept although its reply is 4xx, such as the record
-// of a payment that was declined. They are undone otherwise: a stored refusal says
-// that nothing was done. Without a Middleware it does nothing.
-func KeepWrites(w http.ResponseWriter) {
-	if rec := recorderOf(w); rec != nil {
-		rec.keepWrites = true
-	}
 }
 
 // outcome says what becomes of the transaction.

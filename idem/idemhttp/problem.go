@@ -147,8 +147,8 @@ const (
 // handler again instead of sending the answer.
 func WriteError(w http.ResponseWriter, err error) {
 	if passes(err) {
-		if rec := recorderOf(w); rec != nil {
-			rec.passing = err
+		if n := notesOf(w); n != nil {
+			n.passing = err
 		}
 	}
 	problemOf(err).write(w)

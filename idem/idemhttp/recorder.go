@@ -16,15 +16,13 @@ import (
 // the transaction is committed. It has no Flush, and no Unwrap that would lead past
 // it: http.ResponseController answers http.ErrNotSupported.
 type recorder struct {
+	notes
 	outer  http.ResponseWriter
 	before http.Header // what outer middleware had set
 	header http.Header // what the handler sees and changes
 	sent   http.Header // header when the status was written; nil until then
 	status int
 	body   bytes.Buffer
-	// passing is what WriteError was called with, if another try may succeed.
-	passing    error
-	keepWrites bool // also of a reply with 4xx
 }
 
 var (
@@ -34,20 +32,6 @@ var (
 
 func newRecorder(outer http.ResponseWriter) *recorder {
 	return &recorder{outer: outer, before: outer.Header().Clone(), header: outer.Header().Clone()}
-}
-
-// recorderOf finds the recorder below what a handler's own middleware has put over it.
-func recorderOf(w http.ResponseWriter) *recorder {
-	for {
-		switch layer := w.(type) {
-		case *recorder:
-			return layer
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = layer.Unwrap()
-		default:
-			return nil
-		}
-	}
 }
 
 func (rec *recorder) Header() http.Header { return rec.header }
