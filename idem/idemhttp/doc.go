@@ -15,7 +15,8 @@
 // the API's documentation; a client that retries later is a new one.
 //
 // Replies go out after COMMIT, so they are buffered whole. The body of a reply over
-// idem.Config.MaxBody reaches the first client and no other.
+// idem.Config.MaxBody reaches the first client and no other. Flush and Hijack are
+// http.ErrNotSupported, except in a route that declares Streaming.
 //
 // # Where it stands
 //
