@@ -58,7 +58,9 @@ type Refused struct {
 // A message that was seen is no error, and fn is not run. One that another
 // transaction is working on is waited for, 5 s at most. Where fn fails or panics, it
 // is undone together with the mark, tx is usable, and the message will run when it
-// is delivered again. fn must not end the transaction that it gets.
+// is delivered again. So it is after each error of Inbox's own, but for a lost
+// connection, ErrNotMigrated, and a ctx that has ended. fn must not end the
+// transaction that it gets.
 //
 // The mark is a row of gatepost.idempotency_keys under InboxKey, kept for
 // InboxRetention.

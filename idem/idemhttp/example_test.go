@@ -117,3 +117,45 @@ func ExampleIfMatch() {
 	// 204 "\"3\""
 	// 412 ""
 }
+
+// A charge at another company: its key there is the same at each try, so that it is
+// made once although nobody may live to say so.
+func ExampleMiddleware_Streaming() {
+	pool := pgtest.ExamplePool()
+	defer pool.Close()
+	exampleTables(pool)
+	store, err := idem.New(pool, idem.Config{})
+	if err != nil {
+		panic(err)
+	}
+	once, err := idemhttp.New(store, idemhttp.Config{
+		Keys:  idemhttp.Required,
+		Scope: func(*http.Request) (idem.Scope, error) { return "account 17", nil },
+	})
+	if err != nil {
+		panic(err)
+	}
+	charge := func(w http.ResponseWriter, r *http.Request) {
+		attempt := idemhttp.Attempt(r.Context())
+		fmt.Println("charge under a key of", len(attempt.ExternalKey()), "characters; somebody was here:", attempt.Previous())
+		if !attempt.Previous() {
+			w.WriteHeader(http.StatusBadGateway) // no answer: released, and not stored
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	h := once.Streaming(http.HandlerFunc(charge))
+	for range 3 {
+		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("100 EUR"))
+		r.Header.Set("Idempotency-Key", `"5f0c27d9"`)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// charge under a key of 64 characters; somebody was here: false
+	// 502
+	// charge under a key of 64 characters; somebody was here: true
+	// 201
+	// 201
+}
