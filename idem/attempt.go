@@ -2,7 +2,6 @@ package idem
 
 import (
 	"context"
-	"encoding/hex"
 	"sync"
 	"time"
 )
@@ -69,18 +68,8 @@ func (a *Attempt) Replay() (Reply, bool) {
 // released. What it did outside the database may have happened.
 func (a *Attempt) Previous() bool { return a.previous }
 
-// ExternalKey is an idempotency key to send along with a call to a peer: 64
-// characters of visible ASCII, made of the operation, the scope and the key, so that
-// it is the same for all attempts. An operation that makes several calls names
-// them.
-func (a *Attempt) ExternalKey(call ...string) string {
-	parts := [][]byte{[]byte("gatepost external key"), []byte(a.call.key.Operation), []byte(a.call.key.Scope), []byte(a.call.key.Key)}
-	for _, c := range call {
-		parts = append(parts, []byte(c))
-	}
-	sum := FingerprintOf(parts...)
-	return hex.EncodeToString(sum[:])
-}
+// ExternalKey is the ExternalKey of the attempt's key: the same for all attempts.
+func (a *Attempt) ExternalKey(call ...string) string { return a.call.key.ExternalKey(call...) }
 
 // Done is closed when the attempt is over. When it is lost, that is before its lease
 // expires in the database, by a local timer, also while the database doesn't answer.

@@ -96,7 +96,7 @@ func ExampleStore_BeginRecover() {
 	}
 
 	second, err := store.BeginRecover(ctx, key, fp, func(context.Context) (idem.Recovery, error) {
-		id, found := cards.charged[first.ExternalKey()] // ask the provider
+		id, found := cards.charged[key.ExternalKey()] // ask the provider
 		if !found {
 			return idem.Absent, nil // and it can't happen any more: go on
 		}

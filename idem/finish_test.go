@@ -272,6 +272,9 @@ func TestExternalKey_IsTheKeysOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range keys {
 		a := claim(t, s, key)
+		if a.ExternalKey("refund") != key.ExternalKey("refund") {
+			t.Error("the attempt's external key is not that of its key")
+		}
 		for _, external := range []string{a.ExternalKey(), a.ExternalKey("refund"), a.ExternalKey("")} {
 			if seen[external] || len(external) != 64 {
 				t.Errorf("external key %q, seen before: %t", external, seen[external])

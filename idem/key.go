@@ -3,6 +3,7 @@ package idem
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -38,6 +39,19 @@ const Global Scope = "global"
 
 // String leaves the caller's key out.
 func (k Key) String() string { return fmt.Sprintf("%s in scope %q", k.Operation, string(k.Scope)) }
+
+// ExternalKey is an idempotency key to send along with a call to a peer, and to ask
+// the peer for what became of it (BeginRecover): 64 characters of visible ASCII, made
+// of the operation, the scope and the key, so that it is the same for all attempts. An
+// operation that makes several calls names them.
+func (k Key) ExternalKey(call ...string) string {
+	parts := [][]byte{[]byte("gatepost external key"), []byte(k.Operation), []byte(k.Scope), []byte(k.Key)}
+	for _, c := range call {
+		parts = append(parts, []byte(c))
+	}
+	sum := FingerprintOf(parts...)
+	return hex.EncodeToString(sum[:])
+}
 
 func (k Key) validate() error {
 	switch {
