@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Recovery is what is known of an effect outside the database that an earlier
@@ -11,6 +13,7 @@ import (
 type Recovery struct {
 	known bool
 	reply *Reply
+	fn    func(pgx.Tx) error
 }
 
 // The answers of a recovery, besides Done.
@@ -25,12 +28,19 @@ var (
 // Done says that the effect happened, and what to answer.
 func Done(r Reply) Recovery { return Recovery{known: true, reply: &r} }
 
+// DoneWith is Done where something belongs to the effect in this database that was to
+// be written by Finish: fn writes it, as for Finish, in the transaction that stores the
+// reply. When that fails, the row stays running until its lease has lapsed.
+func DoneWith(r Reply, fn func(pgx.Tx) error) Recovery {
+	return Recovery{known: true, reply: &r, fn: fn}
+}
+
 // BeginRecover is Begin that doesn't leave the caller alone with an attempt that
 // somebody was at before (Previous): recover finds out, at the peer, whether that
 // one's effect happened. The claim is held while it looks; its ctx ends when the
 // claim is lost.
 //
-//   - Done(reply): the reply is stored, and the attempt replays it.
+//   - Done(reply), DoneWith(reply, fn): the reply is stored, and the attempt replays it.
 //   - Absent: the attempt is returned and goes on.
 //   - Unknown, the zero value, and any error: nothing runs. The row stays running, to
 //     be seen by whoever looks, until its lease has lapsed and somebody asks again;
@@ -49,7 +59,9 @@ func (s *Store) BeginRecover(ctx context.Context, key Key, fp Fingerprint, recov
 			a.close(ctx)
 		}
 	}()
-	recovery, err := a.ask(ctx, recover)
+	work, cancel := a.Context(ctx)
+	defer cancel() // after Finish: what DoneWith was given may use it
+	recovery, err := a.ask(work, recover)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w: recover: %w", key, a.inProgress(), err)
@@ -59,17 +71,15 @@ func (s *Store) BeginRecover(ctx context.Context, key Key, fp Fingerprint, recov
 		decided = true
 		return a, nil
 	}
-	if err := a.Finish(ctx, *recovery.reply, nil); err != nil {
+	if err := a.Finish(ctx, *recovery.reply, recovery.fn); err != nil {
 		return nil, err
 	}
 	return a.call.replayed(ctx, *recovery.reply), nil
 }
 
-// ask runs recover for as long as the attempt is held.
+// ask runs recover, whose ctx ends with the attempt.
 func (a *Attempt) ask(ctx context.Context, recover func(context.Context) (Recovery, error)) (Recovery, error) {
-	work, cancel := a.Context(ctx)
-	defer cancel()
-	recovery, err := recover(work)
+	recovery, err := recover(ctx)
 	if err == nil && a.Err() != nil && recovery.reply == nil {
 		err = a.Err() // Absent is no longer this attempt's to act upon
 	}

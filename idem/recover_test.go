@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
 )
 
 func TestBeginRecover_AsksOnlyBehindAPreviousAttempt(t *testing.T) {
@@ -59,6 +60,53 @@ func TestBeginRecover_DoneIsStoredAndReplayed(t *testing.T) {
 		if r := rowOf(t, pool, key); r.State != 2 || r.AttemptNo != 2 {
 			t.Errorf("%s: row %+v", what, r)
 		}
+	}
+}
+
+// What belongs to the effect in this database is there with the reply, or neither is.
+func TestBeginRecover_DoneWithWritesWhatBelongsToIt(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	broken := errors.New("broken")
+	s := holder(t, pool, idem.Config{})
+	claim(t, s, key)
+	for _, end := range []error{broken, nil} {
+		lapse(t, pool, key)
+		a, err := s.BeginRecover(t.Context(), key, fp, func(ctx context.Context) (idem.Recovery, error) {
+			return idem.DoneWith(answer, func(tx pgx.Tx) error { return errors.Join(insert(tx), ctx.Err(), end) }), nil
+		})
+		if end != nil {
+			wantErr(t, err, end)
+			if r := rowOf(t, pool, key); r.State != 1 || count() != 0 {
+				t.Errorf("row %+v and %d effects after fn's error", r, count())
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := a.Replay(); !ok || !reflect.DeepEqual(got, answer) || count() != 1 {
+			t.Errorf("replay %#v, %t; %d effects", got, ok, count())
+		}
+	}
+}
+
+// An attempt that was taken over while it asked writes nothing.
+func TestBeginRecover_DoneWithOfAStaleAttemptIsFenced(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	claim(t, holder(t, pool, idem.Config{}), key)
+	lapse(t, pool, key)
+	_, err := holder(t, pool, idem.Config{}).BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) {
+		lapse(t, pool, key)
+		claim(t, holder(t, pool, idem.Config{}), key)
+		return idem.DoneWith(answer, insert), nil
+	})
+	wantErr(t, err, idem.ErrFenced)
+	if count() != 0 {
+		t.Errorf("%d effects of a stale attempt", count())
 	}
 }
 
