@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+)
+
+// What the service logs.
+const (
+	eventStored  = "stored the reply"
+	eventFound   = "took over, found it charged"
+	eventAbsent  = "took over, it was not charged"
+	eventUnknown = "took over, nobody knows yet"
+	eventFailed  = "no outcome"
+)
+
+// service is the API: orders in its database, and charges at the provider.
+type service struct {
+	pool     *pgxpool.Pool
+	store    *idem.Store
+	provider *peer
+	log      *slog.Logger
+}
+
+// serveOptions are the flags of "payments serve".
+type serveOptions struct {
+	url, schema, address, provider string
+	lease                          time.Duration
+	ignoresKeys, naive             bool
+}
+
+func serveCommand(p *process) *cobra.Command {
+	var opts serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "The service: POST /orders, POST /charges",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, err := openDatabase(cmd.Context(), opts.url, opts.schema, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer db.close()
+			return serve(cmd.Context(), db.pool, opts, p.log(cmd))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.url, "database-url", "", "the database; default $DATABASE_URL, else a temporary PostgreSQL")
+	flags.StringVar(&opts.schema, "schema", "payments", "the schema of the tables orders and charges, made if need be")
+	flags.StringVar(&opts.address, "listen", "127.0.0.1:8080", "the address")
+	flags.StringVar(&opts.provider, "provider", "http://127.0.0.1:8081", "the provider's URL")
+	flags.DurationVar(&opts.lease, "lease", 10*time.Second, "how long a claim outlives a service that was killed")
+	flags.BoolVar(&opts.ignoresKeys, "provider-ignores-keys", false, "the provider charges again for the same key")
+	flags.BoolVar(&opts.naive, "naive", false, "without idempotency")
+	return cmd
+}
+
+func serve(ctx context.Context, pool *pgxpool.Pool, opts serveOptions, log *slog.Logger) error {
+	if err := createTables(ctx, pool, opts.schema); err != nil {
+		return err
+	}
+	store, err := idem.New(pool, idem.Config{
+		Lease:        opts.lease,
+		LongestRetry: 24 * time.Hour, // what the API's documentation tells its clients
+	})
+	if err != nil {
+		return err
+	}
+	s := &service{pool: pool, store: store, log: log, provider: &peer{
+		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
+	}}
+	routes := s.routes
+	if opts.naive {
+		routes = s.naiveRoutes
+	}
+	h, err := routes()
+	if err != nil {
+		return err
+	}
+	collecting, stop := context.WithCancel(ctx)
+	collected := make(chan struct{})
+	go func() { s.collect(collecting); close(collected) }()
+	err = listen(ctx, opts.address, authenticated(h), log)
+	stop()
+	<-collected
+	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+}
+
+func (s *service) routes() (http.Handler, error) {
+	once, err := once(s.store)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders", once.Handler(http.HandlerFunc(s.placeOrder)))
+	mux.HandleFunc("POST /charges", s.handleCharge)
+	return mux, nil
+}
+
+// collect removes records that have expired, now and then. Each instance may do it.
+func (s *service) collect(ctx context.Context) {
+	for ctx.Err() == nil {
+		if _, err := s.store.GC(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "collect expired keys", "err", err)
+		}
+		select {
+		case <-time.After(5 * time.Minute):
+		case <-ctx.Done():
+		}
+	}
+}
