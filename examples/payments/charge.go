@@ -86,7 +86,8 @@ func (s *service) lookUp(ctx context.Context, key idem.Key, req chargeRequest) (
 		s.log.InfoContext(ctx, eventAbsent, "order", req.Order)
 		return idem.Absent, nil
 	default:
-		// The same, but another call would be another charge. Nobody knows yet.
+		// The same, but another call would be another charge. It stays so until it is
+		// found, or until an operator who knows has the key forgotten (Store.Forget).
 		s.log.InfoContext(ctx, eventUnknown, "order", req.Order)
 		return idem.Unknown, nil
 	}

@@ -37,8 +37,19 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "payments",
 		Short: "Charge a card once, however often it is asked for",
-		Args:  noArguments,
-		RunE:  demo.RunE, // with its defaults
+		Long: `Charge a card once, however often it is asked for.
+
+Without a command it is the demo. By hand, each in a terminal of its own:
+
+  payments provider
+  payments serve
+  payments client --key my-first
+  payments client --key my-first      the same answer, and nothing more is charged
+
+A service that is to be killed needs a database that stays (--database-url), and such
+a provider a --ledger.`,
+		Args: noArguments,
+		RunE: demo.RunE, // with its defaults
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().BoolVar(&p.child, "child", false, "log JSON, and end when stdin does")
