@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -61,6 +63,24 @@ func TestDemo_ChargesMoreThanOnceWithoutIdempotency(t *testing.T) {
 		}
 	}
 	nothingLeft(t, url)
+}
+
+// What README.md shows has the scenes of the demo, and comes to what they come to.
+func TestReadme_ShowsTheDemosTable(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range scenes {
+		if !strings.Contains(string(text), fmt.Sprintf("\n%d. %s  ", i+1, s.title)) {
+			t.Errorf("README.md does not show %q", s.title)
+		}
+		got := rowOf(t, string(text), i+1)
+		if got.orders != 1 || got.charges != 1 || got.replays < s.least.replays || got.conflicts < s.least.conflicts || got.takeovers < s.least.takeovers {
+			t.Errorf("README.md shows %+v of %q, want at least %+v", got, s.title, s.least)
+		}
+	}
 }
 
 func TestDemo_NeedsTheSchema(t *testing.T) {
