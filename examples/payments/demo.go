@@ -72,7 +72,7 @@ type demo struct {
 
 // runDemo plays the demo until it is over, somebody interrupts it, or nobody reads it
 // any more. It cleans up in each case.
-func runDemo(ctx context.Context, out io.Writer, opts demoOptions) (err error) {
+func runDemo(ctx context.Context, out io.Writer, opts demoOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -90,20 +90,25 @@ func runDemo(ctx context.Context, out io.Writer, opts demoOptions) (err error) {
 	}
 	defer db.close()
 	d.pool = db.pool
+	err = d.playAndCleanUp(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause // whatever it looked like where it was noticed
+	}
+	return err
+}
+
+// playAndCleanUp leaves no process, no file and no table.
+func (d *demo) playAndCleanUp(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "gatepost-payments-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	d.ledger = filepath.Join(dir, "ledger.jsonl")
-
 	if err := createTables(ctx, d.pool, d.schema); err != nil {
 		return err
 	}
 	err = d.play(ctx)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause // whatever it looked like where it was noticed
-	}
 	for _, c := range []*child{d.client, d.server, d.provider} {
 		c.kill()
 	}

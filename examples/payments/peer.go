@@ -25,8 +25,9 @@ type providerCharge struct {
 type peer struct {
 	url  string
 	http *http.Client
-	// honoursKeys says that two calls with one key are one charge. It is from the
-	// provider's documentation, and nothing that could be found out by trying.
+	// honoursKeys says that two calls with one key are one charge, for as long as
+	// clients may retry. It is from the provider's documentation, and nothing that could
+	// be found out by trying.
 	honoursKeys bool
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
@@ -66,16 +67,10 @@ func serve(ctx context.Context, pool *pgxpool.Pool, opts serveOptions, log *slog
 	if err := createTables(ctx, pool, opts.schema); err != nil {
 		return err
 	}
-	store, err := idem.New(pool, idem.Config{
-		Lease:        opts.lease,
-		LongestRetry: 24 * time.Hour, // what the API's documentation tells its clients
-	})
+	s, err := newService(pool, opts, log)
 	if err != nil {
 		return err
 	}
-	s := &service{pool: pool, store: store, log: log, provider: &peer{
-		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
-	}}
 	routes := s.routes
 	if opts.naive {
 		routes = s.naiveRoutes
@@ -85,12 +80,24 @@ func serve(ctx context.Context, pool *pgxpool.Pool, opts serveOptions, log *slog
 		return err
 	}
 	collecting, stop := context.WithCancel(ctx)
-	collected := make(chan struct{})
-	go func() { s.collect(collecting); close(collected) }()
+	var collector sync.WaitGroup
+	collector.Go(func() { s.collect(collecting) })
 	err = listen(ctx, opts.address, authenticated(h), log)
 	stop()
-	<-collected
-	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+	collector.Wait()
+	return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
+}
+
+func newService(pool *pgxpool.Pool, opts serveOptions, log *slog.Logger) (*service, error) {
+	store, err := idem.New(pool, idem.Config{
+		Lease:        opts.lease,
+		LongestRetry: 24 * time.Hour, // what the API's documentation tells its clients
+		Logger:       log,
+	})
+	provider := &peer{
+		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
+	}
+	return &service{pool: pool, store: store, provider: provider, log: log}, err
 }
 
 func (s *service) routes() (http.Handler, error) {
