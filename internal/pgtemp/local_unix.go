@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,7 +39,10 @@ type local struct {
 	socket *directory // home again, or a directory with a shorter name
 	user   *account
 	log    *tail
-	server *process
+	server atomic.Pointer[process]
+
+	mu   sync.Mutex // held by a restart and by the stop
+	over bool
 }
 
 // startLocal makes a data directory and starts a server on it, not yet ready. On an
@@ -72,8 +77,16 @@ func (l *local) start(ctx context.Context, opts *Options) (err error) {
 	if err := l.configure(opts); err != nil {
 		return err
 	}
+	return l.serve()
+}
+
+// serve starts the postmaster on the data directory.
+func (l *local) serve() error {
 	cmd := l.command(exec.Command(filepath.Join(l.bin, "postgres"), "-D", l.data(), "-k", l.socketDir()), l.log)
-	l.server, err = l.spawn(cmd)
+	server, err := l.spawn(cmd)
+	if err == nil {
+		l.server.Store(server)
+	}
 	return err
 }
 
@@ -163,8 +176,8 @@ func (l *local) url(database string) string {
 }
 
 func (l *local) source() string          { return l.bin }
-func (l *local) pid() int                { return l.server.cmd.Process.Pid }
-func (l *local) exited() <-chan struct{} { return l.server.done }
+func (l *local) pid() int                { return l.server.Load().cmd.Process.Pid }
+func (l *local) exited() <-chan struct{} { return l.server.Load().done }
 func (l *local) lastLines() string       { return l.log.lastLines() }
 
 // probe reads the postmaster's own word, so that no connection is refused and logged.
@@ -175,9 +188,29 @@ func (l *local) probe(context.Context) error {
 	return nil
 }
 
+// restart ends the postmaster as asked and starts another one.
+func (l *local) restart(how Shutdown) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return os.ErrProcessDone
+	}
+	sig := syscall.SIGINT
+	if how == Immediate {
+		sig = syscall.SIGQUIT
+	}
+	if !l.end(sig, quitTimeout) {
+		return fmt.Errorf("process %d does not end", l.pid())
+	}
+	return l.serve()
+}
+
 // stop ends what start began, however far it came.
 func (l *local) stop() error {
-	if l.server != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	if l.server.Load() != nil {
 		if err := l.kill(); err != nil {
 			return err
 		}
@@ -194,24 +227,27 @@ func (l *local) stop() error {
 
 // kill asks for an immediate shutdown, and does it itself when none comes.
 func (l *local) kill() error {
-	pid := l.pid()
-	for _, step := range []struct {
-		sig     syscall.Signal
-		timeout time.Duration
-	}{{syscall.SIGQUIT, quitTimeout}, {syscall.SIGKILL, killTimeout}} {
-		select {
-		case <-l.server.done:
-			return nil
-		default:
-		}
-		_ = syscall.Kill(pid, step.sig) // only fails when it is gone
-		select {
-		case <-l.server.done:
-			return nil
-		case <-time.After(step.timeout):
-		}
+	if l.end(syscall.SIGQUIT, quitTimeout) || l.end(syscall.SIGKILL, killTimeout) {
+		return nil
 	}
-	return fmt.Errorf("process %d does not end", pid)
+	return fmt.Errorf("process %d does not end", l.pid())
+}
+
+// end sends a signal, waits, and says whether the postmaster has ended.
+func (l *local) end(sig syscall.Signal, timeout time.Duration) bool {
+	server := l.server.Load()
+	select {
+	case <-server.done:
+		return true
+	default:
+	}
+	_ = syscall.Kill(server.cmd.Process.Pid, sig) // only fails when it is gone
+	select {
+	case <-server.done:
+		return true
+	case <-time.After(timeout):
+		return false
+	}
 }
 
 // detach keeps a terminal's signals from cmd, see account.attributes.

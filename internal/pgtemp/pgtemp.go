@@ -76,6 +76,7 @@ type backend interface {
 	pid() int
 	exited() <-chan struct{} // closed when the server is gone
 	probe(ctx context.Context) error
+	restart(how Shutdown) error // not ready yet
 	stop() error
 	lastLines() string
 }

@@ -107,3 +107,16 @@ func query(t *testing.T, url, statement string) string {
 	}
 	return value
 }
+
+// run sends statements that return nothing.
+func run(t *testing.T, url, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), statements); err != nil {
+		t.Fatal(err)
+	}
+}
