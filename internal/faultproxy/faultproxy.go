@@ -37,6 +37,7 @@ type Fault struct {
 	Match string
 	Lose  bool          // the server never gets the message
 	Delay time.Duration // nothing is lost, the reply comes late
+	Hold  bool          // nothing is lost, all stalls: with Lose before the message, else before its reply
 	// Cut breaks the client's connection at once, and nobody tells the server, not
 	// even a cancel request: it goes on, and notices with its reply, after Delay.
 	Cut bool
@@ -44,30 +45,20 @@ type Fault struct {
 	reached chan time.Time
 }
 
-// Pool is a pool on the database of url whose connections all go through a proxy,
-// both closed when the test ends. Statements are sent with their text each time, so
-// that a fault can match it.
-func Pool(tb testing.TB, url string, maxConns int32) (*pgxpool.Pool, *Proxy) {
+// Pool is a pool on the database of url, changed by each of change, whose connections
+// all go through a proxy; both are closed when the test ends.
+func Pool(tb testing.TB, url string, maxConns int32, change ...func(*pgxpool.Config)) (*pgxpool.Pool, *Proxy) {
 	tb.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{conns: map[net.Conn]bool{}}
-	p.cond = sync.NewCond(&p.mu)
-	p.network, p.server = pgconn.NetworkAddress(cfg.ConnConfig.Host, cfg.ConnConfig.Port)
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		tb.Fatal(err)
+	for _, change := range change {
+		change(cfg)
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { p.serve(&serving) })
-	tb.Cleanup(func() { p.close(); serving.Wait() })
-
+	p := New(tb, url)
 	cfg.MaxConns = maxConns
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", p.listener.Addr().String())
-	}
+	Through(cfg, p.Address())
 	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -75,6 +66,38 @@ func Pool(tb testing.TB, url string, maxConns int32) (*pgxpool.Pool, *Proxy) {
 	tb.Cleanup(pool.Close)
 	return pool, p
 }
+
+// New is a proxy in front of the server of url, closed when the test ends.
+func New(tb testing.TB, url string) *Proxy {
+	tb.Helper()
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{conns: map[net.Conn]bool{}}
+	p.cond = sync.NewCond(&p.mu)
+	p.network, p.server = pgconn.NetworkAddress(cfg.Host, cfg.Port)
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		tb.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { p.serve(&serving) })
+	tb.Cleanup(func() { p.close(); serving.Wait() })
+	return p
+}
+
+// Through makes the connections of a pool go through the proxy at that address, which
+// may be another process's. Statements are sent with their text each time, so that a
+// fault can match it.
+func Through(cfg *pgxpool.Config, address string) {
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+}
+
+// Address is where the proxy listens.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 func (p *Proxy) serve(serving *sync.WaitGroup) {
 	for {
@@ -92,7 +115,7 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 		p.mu.Unlock()
 		replies := make(chan Fault, 1) // a fault for the next reply
 		serving.Go(func() { p.copy(server, client, func(b []byte) verdict { return p.request(b, replies) }) })
-		serving.Go(func() { p.copy(client, server, func([]byte) verdict { return reply(replies) }) })
+		serving.Go(func() { p.copy(client, server, func([]byte) verdict { return p.reply(replies) }) })
 	}
 }
 
@@ -109,11 +132,11 @@ func (p *Proxy) copy(to, from net.Conn, pass func([]byte) verdict) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			p.wait()
 			v := pass(buf[:n])
 			if v == lose {
 				return
 			}
+			p.wait()
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -154,6 +177,9 @@ func (p *Proxy) request(message []byte, replies chan<- Fault) verdict {
 	p.fault = Fault{}
 	f.reached <- time.Now()
 	switch {
+	case f.Lose && f.Hold:
+		p.stall = true
+		return forward
 	case f.Lose:
 		return lose
 	case f.Cut:
@@ -166,9 +192,13 @@ func (p *Proxy) request(message []byte, replies chan<- Fault) verdict {
 }
 
 // reply decides on an answer to the client.
-func reply(replies <-chan Fault) verdict {
+func (p *Proxy) reply(replies <-chan Fault) verdict {
 	select {
 	case f := <-replies:
+		if f.Hold {
+			p.SetStall(true)
+			return forward
+		}
 		time.Sleep(f.Delay) //nolint:forbidigo // it is the fault
 		if f.Delay == 0 || f.Cut {
 			return lose
@@ -208,6 +238,13 @@ func (p *Proxy) SetStall(stall bool) {
 	defer p.mu.Unlock()
 	p.stall = stall
 	p.cond.Broadcast()
+}
+
+// Stalls says whether everything is held up.
+func (p *Proxy) Stalls() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stall
 }
 
 // Next arms a fault and returns a channel that tells when it happened.
