@@ -151,3 +151,54 @@ func TestClose_LeavesTheCallersPoolsOpen(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A network that swallows everything holds up neither the caller of Close nor, once
+// it is over, the rest of the client.
+func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
+	t.Parallel()
+	direct, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, proxy := throughProxy(t, 8, setting("application_name", name))
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: often})
+	acquire(t, c, name, nil)
+	acquire(t, client(t, direct, pglock.Config{}), name+"2", nil)
+	ctx := context.WithoutCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(ctx, name+"2", nil)
+		waited <- err
+	}()
+	registered(t, direct, name+"2", 1)
+	finish := make(chan struct{})
+	working, result := working(t, c, name+"3", finish)
+	watched := c.Elector(name, nil).Observe(ctx)
+
+	proxy.setStall(true)
+	bounded, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	wantErr(t, c.Close(bounded), context.DeadlineExceeded)
+	if took := time.Since(began); took > 300*time.Millisecond+slack {
+		t.Errorf("Close took %s", took)
+	}
+	wantErr(t, <-waited, pglock.ErrClosed)
+	wantErr(t, <-working, pglock.ErrClosed)
+
+	proxy.setStall(false)
+	close(finish)
+	if err := c.Close(ctx); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if err := <-result; err != nil {
+		t.Errorf("Do: %v", err)
+	}
+	for range watched { // until it is closed
+	}
+	eventually(t, "release", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections of the application's pool are in use", n)
+	}
+	pool.Close()
+	eventually(t, "the end of its sessions", 10*time.Second, func() bool {
+		return value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name) == 0
+	})
+}

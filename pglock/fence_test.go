@@ -3,6 +3,8 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +69,56 @@ func TestFence_TakeoverWaitsForTheCommit(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A fence is shared: those who write under one token, the holder and whom it gave its
+// sequencer to, don't wait for each other.
+func TestFence_WritersWithOneTokenRunSideBySide(t *testing.T) {
+	t.Parallel()
+	const writers = 16
+	pool := poolWith(t, pgtest.URL(t), maxConns(writers+1))
+	name, table := pgtest.Name(t), table(t, pool)
+	l := acquire(t, client(t, pool, pglock.Config{RenewEvery: often}), name, nil)
+	workers := asleep(t, pool)
+	var inside atomic.Int32
+	open := make(chan struct{}) // all of them, at the same time
+	write := func(tx pgx.Tx) error {
+		if inside.Add(1) == writers {
+			close(open)
+		}
+		select {
+		case <-open:
+			return insert(t.Context(), tx, table, "side by side")
+		case <-time.After(10 * time.Second):
+			return errors.New("the others wait")
+		}
+	}
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			err := error(nil)
+			switch i % 3 {
+			case 0:
+				err = l.InTx(t.Context(), write)
+			case 1:
+				err = workers.InTx(t.Context(), l.Sequencer(), write)
+			default:
+				err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					if err := pglock.Fence(t.Context(), tx, l.Sequencer()); err != nil {
+						return err
+					}
+					return write(tx)
+				})
+			}
+			if err != nil {
+				t.Errorf("writer %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := rows(t, pool, table); n != writers {
+		t.Errorf("%d rows, want %d", n, writers)
 	}
 }
 

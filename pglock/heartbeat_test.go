@@ -1,9 +1,7 @@
 package pglock_test
 
 import (
-	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // short is a TTL that a test can wait for, and often an interval that lets a busy
@@ -41,53 +38,6 @@ func TestHeartbeat_LivesWhileTheApplicationsPoolIsExhausted(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
 	}
-}
-
-// batches counts the leases in each renewal that a pool sends.
-type batches struct {
-	mu    sync.Mutex
-	sizes []int64
-}
-
-func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-func (*batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
-
-func (b *batches) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	if strings.Contains(data.SQL, "LeaseRenew") && data.Err == nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.sizes = append(b.sizes, data.CommandTag.RowsAffected())
-	}
-}
-
-// inARow says whether the last n renewals were of so many leases each.
-func (b *batches) inARow(n int, size int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range n {
-		if len(b.sizes) < n || b.sizes[len(b.sizes)-1-i] != size {
-			return false
-		}
-	}
-	return true
-}
-
-func TestHeartbeat_RenewsAllLeasesInOneStatement(t *testing.T) {
-	t.Parallel()
-	seen := &batches{}
-	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
-	c := client(t, pgtest.Pool(t), pglock.Config{TTL: 10 * time.Second, RenewEvery: 400 * time.Millisecond, Control: control})
-	const many = 100
-	for range many {
-		acquire(t, c, pgtest.Name(t), nil)
-	}
-	eventually(t, "three heartbeats of one statement each", 15*time.Second, func() bool { return seen.inARow(3, many) })
 }
 
 func TestHeartbeat_SurvivesItsBackend(t *testing.T) {

@@ -1,0 +1,117 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// batches writes down what a pool sends: each statement of a batch but BEGIN and
+// COMMIT.
+type batches struct {
+	mu   sync.Mutex
+	sent []batch
+}
+
+type batch struct {
+	renewal  bool
+	leases   int64
+	at       time.Time
+	duration time.Duration
+}
+
+type batchStart struct{}
+
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return context.WithValue(ctx, batchStart{}, time.Now())
+}
+func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (b *batches) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if !strings.Contains(data.SQL, "name:") {
+		return
+	}
+	at, _ := ctx.Value(batchStart{}).(time.Time)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sent = append(b.sent, batch{
+		renewal: strings.Contains(data.SQL, "name: LeaseRenew") && data.Err == nil,
+		leases:  data.CommandTag.RowsAffected(), at: at, duration: time.Since(at),
+	})
+}
+
+// inARow gives the last n statements if all were renewals of so many leases.
+func (b *batches) inARow(n int, leases int64) []batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.sent) < n {
+		return nil
+	}
+	last := b.sent[len(b.sent)-n:]
+	for _, s := range last {
+		if !s.renewal || s.leases != leases {
+			return nil
+		}
+	}
+	return append([]batch(nil), last...)
+}
+
+func TestHeartbeat_RenewsAThousandLeasesInOneStatement(t *testing.T) {
+	t.Parallel()
+	const many, every = 1000, time.Second
+	seen, pool, name := &batches{}, poolWith(t, pgtest.URL(t), maxConns(8)), pgtest.Name(t)
+	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: every, Control: control})
+	var acquiring sync.WaitGroup
+	leases := make([]*pglock.Lease, many)
+	for part := range 8 {
+		acquiring.Go(func() {
+			for i := part; i < many; i += 8 {
+				l, err := c.TryAcquire(t.Context(), fmt.Sprint(name, i), nil)
+				if err != nil {
+					t.Errorf("TryAcquire: %v", err)
+					return
+				}
+				leases[i] = l
+			}
+		})
+	}
+	acquiring.Wait()
+	if t.Failed() {
+		return
+	}
+	var last []batch
+	eventually(t, "three heartbeats of one statement each", 20*time.Second, func() bool {
+		last = seen.inARow(3, many)
+		return last != nil
+	})
+	for i, s := range last {
+		if s.duration > every/2 {
+			t.Errorf("a heartbeat took %s", s.duration)
+		}
+		if i > 0 && s.at.Sub(last[i-1].at) < every/2 {
+			t.Errorf("two statements %s apart in a heartbeat of %s", s.at.Sub(last[i-1].at), every)
+		}
+	}
+	// As the rows tell it: one transaction has written all of them.
+	if n := value[int](t, pool, `SELECT count(DISTINCT xmin::text) FROM gatepost.leases WHERE starts_with(name, $1)`, name); n != 1 {
+		t.Errorf("%d transactions have renewed them", n)
+	}
+	for _, l := range leases {
+		if l.Err() != nil {
+			t.Fatalf("%s is lost: %v", l.Name(), l.Err())
+		}
+	}
+}

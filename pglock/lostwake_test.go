@@ -1,0 +1,64 @@
+package pglock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Whatever becomes of a wake, it costs the waiter one PollInterval at most. The lease
+// itself would last for two minutes more.
+func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
+	t.Parallel()
+	const poll = 1500 * time.Millisecond
+	for what, lose := range map[string]func(*testing.T, *pgxpool.Pool, *proxy, *pglock.Lease){
+		"its request": func(t *testing.T, _ *pgxpool.Pool, p *proxy, l *pglock.Lease) {
+			reached := p.next(fault{match: "WaiterWake", lose: true})
+			release(t, l)
+			<-reached
+		},
+		"its reply": func(t *testing.T, _ *pgxpool.Pool, p *proxy, l *pglock.Lease) {
+			reached := p.next(fault{match: "WaiterWake"})
+			release(t, l)
+			<-reached
+		},
+		"its backend": func(t *testing.T, pool *pgxpool.Pool, _ *proxy, l *pglock.Lease) {
+			operator := begin(t, pool, pgx.TxOptions{})
+			if _, err := operator.Exec(t.Context(), `SELECT FROM gatepost.waiters WHERE name = $1 FOR UPDATE`, l.Name()); err != nil {
+				t.Fatal(err)
+			}
+			release(t, l)
+			var wake int32
+			eventually(t, "the wake", 10*time.Second, func() bool {
+				wake = value[int32](t, pool, `SELECT coalesce(min(pid), 0) FROM pg_stat_activity
+					WHERE query LIKE '%name: WaiterWake%' AND $1 = ANY (pg_blocking_pids(pid))`, int32(operator.Conn().PgConn().PID()))
+				return wake != 0
+			})
+			exec(t, pool, `SELECT pg_terminate_backend($1)`, wake)
+			commit(t, operator)
+		},
+		"its notification": func(t *testing.T, pool *pgxpool.Pool, _ *proxy, l *pglock.Lease) {
+			exec(t, pool, `UPDATE gatepost.waiters SET waiter = waiter + 1000 WHERE name = $1`, l.Name())
+			release(t, l)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			url, name := pgtest.Database(t), pgtest.Name(t)
+			pool, proxy := pgtest.Connect(t, url), proxyTo(t, url)
+			through := poolWith(t, url, func(cfg *pgxpool.Config) { dialThrough(cfg, proxy.address()) })
+			holder := acquire(t, client(t, through, slowPoll), name, nil)
+			waiting := granted(t, client(t, pool, pglock.Config{TTL: 2 * time.Minute, PollInterval: poll}), name)
+			registered(t, pool, name, 1)
+			listening(t, pool)
+			lose(t, pool, proxy, holder)
+			lost := clock(t, pool)
+			release(t, within(t, 20*time.Second, waiting))
+			grantedBy(t, pool, name, lost, poll+slack)
+		})
+	}
+}
