@@ -52,7 +52,8 @@ func TestRestart_LeavesLeasesHeldAndWaitersWaiting(t *testing.T) {
 	t.Parallel()
 	s, pool := server(t, nil)
 	const poll = 500 * time.Millisecond
-	cfg := pglock.Config{TTL: 20 * time.Second, RenewEvery: often, PollInterval: poll}
+	// So many heartbeats that some fail meanwhile.
+	cfg := pglock.Config{TTL: 20 * time.Second, RenewEvery: 20 * time.Millisecond, PollInterval: poll}
 	for what, how := range map[string]pgtemp.Shutdown{"fast": pgtemp.Fast, "immediate": pgtemp.Immediate} {
 		t.Run(what, func(t *testing.T) { //nolint:paralleltest // one server
 			name, table := pgtest.Name(t), table(t, pool)
