@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,10 +38,7 @@ type local struct {
 	socket *directory // home again, or a directory with a shorter name
 	user   *account
 	log    *tail
-	server atomic.Pointer[process]
-
-	mu   sync.Mutex // held by a restart and by the stop
-	over bool
+	server atomic.Pointer[process] // replaced by a restart
 }
 
 // startLocal makes a data directory and starts a server on it, not yet ready. On an
@@ -190,11 +186,6 @@ func (l *local) probe(context.Context) error {
 
 // restart ends the postmaster as asked and starts another one.
 func (l *local) restart(how Shutdown) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		return os.ErrProcessDone
-	}
 	sig := syscall.SIGINT
 	if how == Immediate {
 		sig = syscall.SIGQUIT
@@ -207,9 +198,6 @@ func (l *local) restart(how Shutdown) error {
 
 // stop ends what start began, however far it came.
 func (l *local) stop() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.over = true
 	if l.server.Load() != nil {
 		if err := l.kill(); err != nil {
 			return err

@@ -66,6 +66,7 @@ type Options struct {
 type Server struct {
 	backend backend
 	version string
+	turn    sync.Mutex // of a Restart or of the Stop
 	stop    func() error
 }
 
@@ -153,6 +154,8 @@ func (s *Server) Pid() int { return s.backend.pid() }
 // returns nil when no process and no directory is left. A second call, and one beside
 // it, returns the same result.
 func (s *Server) Stop() error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if err := s.stop(); err != nil {
 		return fmt.Errorf("pgtemp: stop %s: %w", s.backend.source(), err)
 	}

@@ -23,6 +23,8 @@ const (
 // happened. After any other error the server may be down, and is only good for Stop. A
 // Restart or a Stop beside it waits for its turn.
 func (s *Server) Restart(ctx context.Context, how Shutdown) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if err := s.backend.restart(how); err != nil {
 		return fmt.Errorf("pgtemp: restart %s: %w", s.backend.source(), err)
 	}

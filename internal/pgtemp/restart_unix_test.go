@@ -36,6 +36,23 @@ func TestRestart_KeepsWhatWasCommitted(t *testing.T) {
 	}
 }
 
+func TestRestart_BesideAnotherWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	server := start(t, nil)
+	var restarts sync.WaitGroup
+	for range 3 {
+		restarts.Go(func() {
+			if err := server.Restart(context.WithoutCancel(t.Context()), pgtemp.Immediate); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	restarts.Wait()
+	if got := query(t, server.URL(""), "SELECT 'it serves'"); got != "it serves" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestRestart_BesideAStopLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := start(t, nil)
