@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -157,7 +158,7 @@ func TestClose_LeavesTheCallersPoolsOpen(t *testing.T) {
 func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
-	pool, proxy := throughProxy(t, 8, setting("application_name", name))
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 8, setting("application_name", name))
 	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: often})
 	acquire(t, c, name, nil)
 	acquire(t, client(t, direct, pglock.Config{}), name+"2", nil)
@@ -172,7 +173,7 @@ func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 	working, result := working(t, c, name+"3", finish)
 	watched := c.Elector(name, nil).Observe(ctx)
 
-	proxy.setStall(true)
+	proxy.SetStall(true)
 	bounded, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	began, closed := time.Now(), make(chan error, 1)
@@ -189,7 +190,7 @@ func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 	wantErr(t, <-waited, pglock.ErrClosed)
 	wantErr(t, <-working, pglock.ErrClosed)
 
-	proxy.setStall(false)
+	proxy.SetStall(false)
 	close(finish)
 	if err := c.Close(ctx); err != nil {
 		t.Errorf("second Close: %v", err)

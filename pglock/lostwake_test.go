@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -15,18 +16,18 @@ import (
 func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 	t.Parallel()
 	const poll = 1500 * time.Millisecond
-	for what, lose := range map[string]func(*testing.T, *pgxpool.Pool, *proxy, *pglock.Lease){
-		"its request": func(t *testing.T, _ *pgxpool.Pool, p *proxy, l *pglock.Lease) {
-			reached := p.next(fault{match: "WaiterWake", lose: true})
+	for what, lose := range map[string]func(*testing.T, *pgxpool.Pool, *faultproxy.Proxy, *pglock.Lease){
+		"its request": func(t *testing.T, _ *pgxpool.Pool, p *faultproxy.Proxy, l *pglock.Lease) {
+			reached := p.Next(faultproxy.Fault{Match: "WaiterWake", Lose: true})
 			release(t, l)
 			<-reached
 		},
-		"its reply": func(t *testing.T, _ *pgxpool.Pool, p *proxy, l *pglock.Lease) {
-			reached := p.next(fault{match: "WaiterWake"})
+		"its reply": func(t *testing.T, _ *pgxpool.Pool, p *faultproxy.Proxy, l *pglock.Lease) {
+			reached := p.Next(faultproxy.Fault{Match: "WaiterWake"})
 			release(t, l)
 			<-reached
 		},
-		"its backend": func(t *testing.T, pool *pgxpool.Pool, _ *proxy, l *pglock.Lease) {
+		"its backend": func(t *testing.T, pool *pgxpool.Pool, _ *faultproxy.Proxy, l *pglock.Lease) {
 			operator := begin(t, pool, pgx.TxOptions{})
 			if _, err := operator.Exec(t.Context(), `SELECT FROM gatepost.waiters WHERE name = $1 FOR UPDATE`, l.Name()); err != nil {
 				t.Fatal(err)
@@ -41,7 +42,7 @@ func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 			exec(t, pool, `SELECT pg_terminate_backend($1)`, wake)
 			commit(t, operator)
 		},
-		"its notification": func(t *testing.T, pool *pgxpool.Pool, _ *proxy, l *pglock.Lease) {
+		"its notification": func(t *testing.T, pool *pgxpool.Pool, _ *faultproxy.Proxy, l *pglock.Lease) {
 			exec(t, pool, `UPDATE gatepost.waiters SET waiter = waiter + 1000 WHERE name = $1`, l.Name())
 			release(t, l)
 		},
@@ -49,8 +50,8 @@ func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			url, name := pgtest.Database(t), pgtest.Name(t)
-			pool, proxy := pgtest.Connect(t, url), proxyTo(t, url)
-			through := poolWith(t, url, func(cfg *pgxpool.Config) { dialThrough(cfg, proxy.address()) })
+			pool, proxy := pgtest.Connect(t, url), faultproxy.New(t, url)
+			through := poolWith(t, url, func(cfg *pgxpool.Config) { faultproxy.Through(cfg, proxy.Address()) })
 			holder := acquire(t, client(t, through, slowPoll), name, nil)
 			waiting := granted(t, client(t, pool, pglock.Config{TTL: 2 * time.Minute, PollInterval: poll}), name)
 			registered(t, pool, name, 1)

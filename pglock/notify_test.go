@@ -77,7 +77,7 @@ func TestAcquire_IsWokenByTheRelease(t *testing.T) {
 func listening(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	eventually(t, "a LISTEN", 10*time.Second, func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query = 'LISTEN gatepost' AND state = 'idle')`)
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query = 'LISTEN gatepost' AND state = 'idle' AND datname = current_database())`)
 	})
 }
 
