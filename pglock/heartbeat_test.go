@@ -13,9 +13,10 @@ import (
 )
 
 // short is a TTL that a test can wait for, and often an interval that lets a busy
-// machine keep it.
+// machine keep it; long is one that a machine too busy for that keeps.
 const (
 	short = 2 * time.Second
+	long  = 15 * time.Second
 	often = 200 * time.Millisecond
 )
 
@@ -44,7 +45,7 @@ func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: often}), name, nil)
 	renewedAgain(t, direct, name)
 	exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name)
 	renewedAgain(t, direct, name)
@@ -57,10 +58,10 @@ func TestHeartbeat_SurvivesALostReply(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
-	<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew"})
+	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: often}), name, nil)
+	reached(t, proxy.Next(faultproxy.Fault{Match: "LeaseRenew"}))
 	renewedAgain(t, direct, name)
-	<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Lose: true})
+	reached(t, proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Lose: true}))
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
 		t.Errorf("lease is lost: %v", l.Err())
@@ -73,11 +74,11 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 4)
-	cfg := pglock.Config{TTL: 3 * time.Second, RenewEvery: 500 * time.Millisecond}
+	cfg := pglock.Config{TTL: long, RenewEvery: 500 * time.Millisecond}
 	l := acquire(t, client(t, pool, cfg), name, nil)
 	for range 3 {
 		renewedAgain(t, direct, name)
-		<-proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: 3 * time.Second})
+		reached(t, proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: 3 * time.Second}))
 	}
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
@@ -140,14 +141,11 @@ func TestHeartbeat_IsNotHeldUpByTheHoldersOwnFence(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
-	tx, err := l.BeginTx(t.Context(), pgx.TxOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: often}), name, nil)
+	tx := fenced(t, pool, l, false, pgx.ReadCommitted)
 	for range 3 {
 		from := row(t, direct, name).Renewed
-		eventually(t, "renewal", 5*time.Second, func() bool {
+		eventually(t, "renewal", 10*time.Second, func() bool {
 			waits := value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63) AND wait_event_type = 'Lock'`, name)
 			if waits > 0 {
 				t.Error("a heartbeat waits for a lock")
@@ -200,17 +198,17 @@ func TestDeadline_CountsFromWhenTheRequestWasSent(t *testing.T) {
 	c := client(t, pool, pglock.Config{TTL: ttl, SafetyMargin: margin, RenewEvery: 4 * time.Second})
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 
-	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: late})
+	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: late})
 	l := acquire(t, c, pgtest.Name(t), nil)
-	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) {
+	if limit := reached(t, fault).Add(ttl - margin); l.Deadline().After(limit) {
 		t.Errorf("after an acquisition: %s too late", l.Deadline().Sub(limit))
 	}
 	before := l.Deadline()
-	reached = proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: late})
+	fault = proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: late})
 	if err := l.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if limit := (<-reached).Add(ttl - margin); l.Deadline().After(limit) || !l.Deadline().After(before) {
+	if limit := reached(t, fault).Add(ttl - margin); l.Deadline().After(limit) || !l.Deadline().After(before) {
 		t.Errorf("after a renewal: deadline is %s, want it after %s and not after %s", l.Deadline(), before, limit)
 	}
 }

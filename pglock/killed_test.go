@@ -103,9 +103,9 @@ func TestKilledHolder_IsTakenOverAndLeavesNoGhost(t *testing.T) {
 func (k *killing) hold(f faultproxy.Fault, command string) {
 	k.t.Helper()
 	f.Hold = true
-	reached := k.proxy.Next(f)
+	fault := k.proxy.Next(f)
 	k.dead.tell(k.t, command)
-	<-reached
+	reached(k.t, fault)
 	if !f.Lose { // the server has done it before its reply is held up
 		eventually(k.t, "the reply", 10*time.Second, k.proxy.Stalls)
 	}

@@ -18,14 +18,14 @@ func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 	const poll = 1500 * time.Millisecond
 	for what, lose := range map[string]func(*testing.T, *pgxpool.Pool, *faultproxy.Proxy, *pglock.Lease){
 		"its request": func(t *testing.T, _ *pgxpool.Pool, p *faultproxy.Proxy, l *pglock.Lease) {
-			reached := p.Next(faultproxy.Fault{Match: "WaiterWake", Lose: true})
+			fault := p.Next(faultproxy.Fault{Match: "WaiterWake", Lose: true})
 			release(t, l)
-			<-reached
+			reached(t, fault)
 		},
 		"its reply": func(t *testing.T, _ *pgxpool.Pool, p *faultproxy.Proxy, l *pglock.Lease) {
-			reached := p.Next(faultproxy.Fault{Match: "WaiterWake"})
+			fault := p.Next(faultproxy.Fault{Match: "WaiterWake"})
 			release(t, l)
-			<-reached
+			reached(t, fault)
 		},
 		"its backend": func(t *testing.T, pool *pgxpool.Pool, _ *faultproxy.Proxy, l *pglock.Lease) {
 			operator := begin(t, pool, pgx.TxOptions{})

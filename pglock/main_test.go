@@ -266,5 +266,17 @@ func soon(t *testing.T, what string, done <-chan struct{}) {
 	}
 }
 
+// reached waits until a fault has happened, and says when that was.
+func reached(t *testing.T, fault <-chan time.Time) time.Time {
+	t.Helper()
+	select {
+	case at := <-fault:
+		return at
+	case <-time.After(20 * time.Second):
+		t.Fatal("the fault has not happened within 20 s")
+		return time.Time{}
+	}
+}
+
 // nothing is a transaction's work where the transaction is the point.
 func nothing(pgx.Tx) error { return nil }

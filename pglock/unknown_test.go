@@ -18,9 +18,9 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{})
-	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert"})
+	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert"})
 	l := acquire(t, c, name, nil)
-	<-reached
+	reached(t, fault)
 	if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
 		t.Errorf("row = %+v, lease has token %d", r, l.Token())
 	}
@@ -49,9 +49,9 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reached := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: 300 * time.Millisecond})
+	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: 300 * time.Millisecond})
 	go func() {
-		<-reached
+		<-fault
 		eventually(t, "the grant", 5*time.Second, func() bool {
 			return value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
 		})
