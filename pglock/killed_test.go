@@ -130,8 +130,8 @@ func TestKilledWaiter_CostsTheNextOneAPoll(t *testing.T) {
 	registered(t, pool, p.Name, 2)
 	p.kill(t)
 	eventually(t, "the end of its sessions", 20*time.Second, func() bool { return p.sessions(t, pool) == 0 })
-	released := clock(t, pool)
 	release(t, holder)
+	released := clock(t, pool)
 	next := within(t, 20*time.Second, waiting)
 	grantedBy(t, pool, p.Name, released, time.Second+slack)
 	if r := row(t, pool, p.Name); r.Token != next.Token() || r.Transitions != 2 {
