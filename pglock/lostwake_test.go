@@ -1,6 +1,8 @@
 package pglock_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,17 +54,35 @@ func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 			url, name := pgtest.Database(t), pgtest.Name(t)
 			pool, proxy := pgtest.Connect(t, url), faultproxy.New(t, url)
 			through := poolWith(t, url, func(cfg *pgxpool.Config) { faultproxy.Through(cfg, proxy.Address()) })
-			c, h := client(t, pool, pglock.Config{TTL: 2 * time.Minute, PollInterval: poll}), client(t, through, slowPoll)
+			tries := &ended{name: name}
+			h := client(t, through, slowPoll)
+			c := client(t, pool, pglock.Config{TTL: 2 * time.Minute, PollInterval: poll, Tracer: tries})
 			holder := acquire(t, h, name, nil)
 			acquire(t, h, name+"2", nil)
 			granted(t, c, name+"2") // its LISTEN comes with a wake, which is over before the other waits
 			listening(t, pool)
 			waiting := granted(t, c, name)
-			registered(t, pool, name, 1)
+			eventually(t, "its two tries before it sleeps", 10*time.Second, func() bool { return tries.n.Load() == 2 })
 			lose(t, pool, proxy, holder)
 			lost := clock(t, pool)
 			release(t, within(t, 20*time.Second, waiting))
 			grantedBy(t, pool, name, lost, poll+slack)
 		})
+	}
+}
+
+// ended counts the tries to acquire a name that have ended.
+type ended struct {
+	name string
+	n    atomic.Int32
+}
+
+func (*ended) TraceAcquireStart(ctx context.Context, _ pglock.TraceAcquireStartData) context.Context {
+	return ctx
+}
+
+func (e *ended) TraceAcquireEnd(_ context.Context, data pglock.TraceAcquireEndData) {
+	if data.Name == e.name {
+		e.n.Add(1)
 	}
 }
