@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,40 +53,82 @@ func asLockTimeout(d time.Duration) int64 {
 }
 
 // probe reads what stands in the way: a Result to replay, an error, or nil and nil
-// when nothing does.
+// when nothing does. A second statement where neither a reply nor a mismatch does.
 func (c *call) probe(ctx context.Context, db idemdb.DBTX) (*Result, error) {
 	row, err := idemdb.New(db).KeyProbe(ctx, idemdb.KeyProbeParams{
 		Operation: c.key.Operation, Scope: string(c.key.Scope), Key: c.key.Key,
-		Fingerprint: c.fp[:], FingerprintVersion: fingerprintVersion,
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, c.failure(ctx, "look up", err)
 	}
-	return c.decide(row)
+	f := finding{
+		State: row.State, Same: row.FingerprintVersion == fingerprintVersion && bytes.Equal(row.Fingerprint, c.fp[:]),
+		Headers: string(row.Headers), Body: row.Body,
+	}
+	if row.Status != nil {
+		f.Status = *row.Status
+	}
+	if row.Codec != nil {
+		f.Codec = *row.Codec
+	}
+	if f.State == stateRunning || f.State == stateTombstone && f.Same {
+		if absent, err := c.detail(ctx, db, &f); absent || err != nil {
+			return nil, err
+		}
+	}
+	return c.decide(f)
+}
+
+// detail completes a finding. absent says that the row is as none.
+func (c *call) detail(ctx context.Context, db idemdb.DBTX, f *finding) (absent bool, err error) {
+	row, err := idemdb.New(db).KeyDetail(ctx, idemdb.KeyDetailParams{
+		Operation: c.key.Operation, Scope: string(c.key.Scope), Key: c.key.Key,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return true, nil
+	case err != nil:
+		return false, c.failure(ctx, "look up", err)
+	}
+	f.BodyLen, f.DoneUs, f.LeaseUs = row.BodyLen, row.DoneUs, row.LeaseUs
+	return row.Absent, nil
+}
+
+// finding is the row of a key that isn't as absent.
+type finding struct {
+	State   int16
+	Same    bool // fingerprint
+	Status  int32
+	Headers string
+	Body    []byte
+	Codec   string
+	BodyLen int64
+	DoneUs  int64
+	LeaseUs int64
 }
 
 // decide is the table of states, for the same and for another fingerprint.
-func (c *call) decide(row idemdb.KeyProbeRow) (*Result, error) {
-	if !row.Same {
+func (c *call) decide(f finding) (*Result, error) {
+	if !f.Same {
 		return nil, fmt.Errorf("%s: %w", c.key, ErrMismatch)
 	}
-	switch row.State {
+	switch f.State {
 	case stateRunning:
-		return nil, fmt.Errorf("%s: %w", c.key, &InProgressError{RetryAfter: max(0, time.Duration(row.LeaseUs)*time.Microsecond)})
+		return nil, fmt.Errorf("%s: %w", c.key, &InProgressError{RetryAfter: max(0, time.Duration(f.LeaseUs)*time.Microsecond)})
 	case stateTombstone:
-		return nil, fmt.Errorf("%s: %w", c.key, &ReplayUnavailableError{Status: int(row.Status), Size: row.BodyLen, DoneAt: time.UnixMicro(row.DoneUs)})
+		return nil, fmt.Errorf("%s: %w", c.key, &ReplayUnavailableError{Status: int(f.Status), Size: f.BodyLen, DoneAt: time.UnixMicro(f.DoneUs)})
 	case stateDone:
-		if row.Codec != c.codec {
-			return nil, fmt.Errorf("%s: %w: it was stored as %s, not as %s", c.key, ErrInvalidReply, codecName(row.Codec), codecName(c.codec))
+		if f.Codec != c.codec {
+			return nil, fmt.Errorf("%s: %w: it was stored as %s, not as %s", c.key, ErrInvalidReply, codecName(f.Codec), codecName(c.codec))
 		}
-		header, err := decodeHeader(row.Headers)
+		header, err := decodeHeader(f.Headers)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.key, err)
 		}
-		return &Result{Reply: Reply{Status: int(row.Status), Header: header, Body: row.Body}, Replayed: true}, nil
+		return &Result{Reply: Reply{Status: int(f.Status), Header: header, Body: f.Body}, Replayed: true}, nil
 	default: // released: to be claimed
 		return nil, nil
 	}

@@ -11,18 +11,26 @@ import (
 
 const KeyClaim = `-- name: KeyClaim :one
 INSERT INTO gatepost.idempotency_keys AS k (
-    operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at
+    operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, lease_until,
+    status, headers, body, body_len, codec, created_at, done_at, expires_at
 )
 SELECT
-    $1,
-    $2,
-    $3,
-    1,
-    $4,
-    $5,
+    ($1::text)::gatepost.idem_operation,
+    ($2::text)::gatepost.idem_scope,
+    ($3::text)::gatepost.idem_key,
+    1::gatepost.idem_state,
+    ($4::bytea)::gatepost.idem_fingerprint,
+    $5::smallint,
     ($6::text)::uuid,
-    1,
+    1::bigint,
+    NULL::timestamptz,
+    NULL::integer,
+    NULL::jsonb,
+    NULL::bytea,
+    NULL::bigint,
+    NULL::text,
     clock_timestamp(),
+    NULL::timestamptz,
     clock_timestamp() + $7::bigint * interval '1 microsecond'
 WHERE CASE
     WHEN set_config('gatepost.lock_timeout', current_setting('lock_timeout'), true) IS NULL THEN false
@@ -83,7 +91,8 @@ type KeyClaimRow struct {
 // in this order. The caller's lock_timeout is kept in gatepost.lock_timeout, and is
 // back at the end when there is a claim, else KeyTryLock brings it back. A record
 // that has expired begins anew (created_at); after a release its attempts are
-// counted on. The claim can't be committed before KeyFinish.
+// counted on. The claim can't be committed before KeyFinish. All columns are given,
+// in the table's order and types, because that saves the plan a node.
 func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow, error) {
 	row := q.db.QueryRow(ctx, KeyClaim,
 		arg.Operation,
@@ -98,6 +107,47 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow
 	)
 	var i KeyClaimRow
 	err := row.Scan(&i.AttemptNo, &i.LockTimeout)
+	return i, err
+}
+
+const KeyDetail = `-- name: KeyDetail :one
+SELECT
+    coalesce(k.expires_at <= clock_timestamp() AND k.lease_until <= clock_timestamp(), false)::boolean AS absent,
+    coalesce(extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000, 0)::bigint AS lease_us,
+    coalesce(extract(epoch FROM k.done_at) * 1000000, 0)::bigint AS done_us,
+    coalesce(k.body_len, 0)::bigint AS body_len
+FROM gatepost.idempotency_keys AS k
+WHERE k.operation = $1
+    AND k.scope = $2
+    AND k.key = $3
+`
+
+type KeyDetailParams struct {
+	Operation string
+	Scope     string
+	Key       string
+}
+
+type KeyDetailRow struct {
+	Absent  bool
+	LeaseUs int64
+	DoneUs  int64
+	BodyLen int64
+}
+
+// KeyDetail reads what is told of a key that is in progress, or whose reply was not
+// kept. absent says of a claim in lease mode that neither it nor its record lives.
+// lease_us is what it has left, negative when it has lapsed; done_us is microseconds
+// since the epoch. Both are 0 where there is no such time.
+func (q *Queries) KeyDetail(ctx context.Context, arg KeyDetailParams) (KeyDetailRow, error) {
+	row := q.db.QueryRow(ctx, KeyDetail, arg.Operation, arg.Scope, arg.Key)
+	var i KeyDetailRow
+	err := row.Scan(
+		&i.Absent,
+		&i.LeaseUs,
+		&i.DoneUs,
+		&i.BodyLen,
+	)
 	return i, err
 }
 
@@ -223,64 +273,49 @@ func (q *Queries) KeyOutcome(ctx context.Context, arg KeyOutcomeParams) (bool, e
 const KeyProbe = `-- name: KeyProbe :one
 SELECT
     k.state,
-    (k.fingerprint = $1 AND k.fingerprint_version = $2)::boolean AS same,
-    coalesce(k.status, 0)::integer AS status,
-    coalesce(k.headers::text, '')::text AS headers,
+    k.fingerprint,
+    k.fingerprint_version,
+    k.status,
+    k.headers,
     k.body,
-    coalesce(k.codec, '')::text AS codec,
-    coalesce(k.body_len, 0)::bigint AS body_len,
-    coalesce(CASE WHEN k.state = 3 THEN extract(epoch FROM k.done_at) * 1000000 END, 0)::bigint AS done_us,
-    coalesce(CASE WHEN k.state = 1 THEN extract(epoch FROM k.lease_until - clock_timestamp()) * 1000000 END, 0)::bigint AS lease_us
+    k.codec
 FROM gatepost.idempotency_keys AS k
-WHERE k.operation = $3
-    AND k.scope = $4
-    AND k.key = $5
-    AND (k.expires_at > clock_timestamp() OR (k.state = 1 AND coalesce(k.lease_until > clock_timestamp(), true)))
+WHERE k.operation = $1
+    AND k.scope = $2
+    AND k.key = $3
+    AND (k.expires_at > clock_timestamp() OR k.state = 1)
 `
 
 type KeyProbeParams struct {
-	Fingerprint        []byte
-	FingerprintVersion int16
-	Operation          string
-	Scope              string
-	Key                string
+	Operation string
+	Scope     string
+	Key       string
 }
 
 type KeyProbeRow struct {
-	State   int16
-	Same    bool
-	Status  int32
-	Headers string
-	Body    []byte
-	Codec   string
-	BodyLen int64
-	DoneUs  int64
-	LeaseUs int64
+	State              int16
+	Fingerprint        []byte
+	FingerprintVersion int16
+	Status             *int32
+	Headers            []byte
+	Body               []byte
+	Codec              *string
 }
 
 // KeyProbe reads what stands in the way of a claim, without a lock. No row: nothing
-// does, or a record that has expired. lease_us is what a claim in lease mode has
-// left, negative when it has lapsed; done_us is microseconds since the epoch, and
-// only there for a tombstone. Empty headers are none; no header is '{}'.
+// does, or a record that has expired. It is the whole cost of a replay, so it returns
+// columns as they are; what the other states need is in KeyDetail.
 func (q *Queries) KeyProbe(ctx context.Context, arg KeyProbeParams) (KeyProbeRow, error) {
-	row := q.db.QueryRow(ctx, KeyProbe,
-		arg.Fingerprint,
-		arg.FingerprintVersion,
-		arg.Operation,
-		arg.Scope,
-		arg.Key,
-	)
+	row := q.db.QueryRow(ctx, KeyProbe, arg.Operation, arg.Scope, arg.Key)
 	var i KeyProbeRow
 	err := row.Scan(
 		&i.State,
-		&i.Same,
+		&i.Fingerprint,
+		&i.FingerprintVersion,
 		&i.Status,
 		&i.Headers,
 		&i.Body,
 		&i.Codec,
-		&i.BodyLen,
-		&i.DoneUs,
-		&i.LeaseUs,
 	)
 	return i, err
 }
