@@ -30,7 +30,8 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(t.Context(), self, args...)
 	// The race detector has each process wait for a second at its end otherwise.
-	cmd.Env = append(os.Environ(), envMain+"=1", "DATABASE_URL=", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), envMain+"=1", "DATABASE_URL=", "GORACE=atexit_sleep_ms=0",
+		"TMPDIR="+t.TempDir()) // a demo that is killed leaves the provider's ledger
 	return cmd
 }
 
