@@ -77,7 +77,7 @@ func (c *call) begin(ctx context.Context) (*Attempt, error) {
 
 // standing is what a key that isn't free gives: a reply or an error.
 func (c *call) standing(ctx context.Context, row idemdb.AttemptClaimRow) (*Attempt, error) {
-	result, err := c.decide(idemdb.KeyProbeRow{
+	result, err := c.decide(finding{
 		State: row.State, Same: row.Same, Status: row.Status, Headers: row.Headers, Body: row.Body,
 		Codec: row.Codec, BodyLen: row.BodyLen, DoneUs: row.DoneUs, LeaseUs: row.LeaseUs,
 	})

@@ -157,12 +157,18 @@ func TestBegin_DoesNotWaitForTransactionMode(t *testing.T) {
 			put(t, pool, key, row)
 		}
 		_, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
-			began := time.Now()
-			if got := begins(t, s, key, fp); got != isBusy {
-				t.Errorf("row %q: got %s, want %s", row, got, isBusy)
+			shortest := time.Hour // one that waits takes 100 ms each time
+			for range 10 {
+				began := time.Now()
+				if got := begins(t, s, key, fp); got != isBusy {
+					t.Errorf("row %q: got %s, want %s", row, got, isBusy)
+				}
+				if shortest = min(shortest, time.Since(began)); shortest < 80*time.Millisecond {
+					break
+				}
 			}
-			if took := time.Since(began); took > 80*time.Millisecond {
-				t.Errorf("row %q: Begin took %s", row, took)
+			if shortest >= 80*time.Millisecond {
+				t.Errorf("row %q: Begin took %s", row, shortest)
 			}
 			return idem.Reply{Status: 201, Header: map[string][]string{"A": {"b"}}, Body: []byte("stored\x00")}, nil
 		})
