@@ -187,7 +187,7 @@ func TestBeginRecover_EndsWithItsClaim(t *testing.T) {
 	pool, key := pgtest.Pool(t), newKey(t)
 	claim(t, holder(t, pool, idem.Config{}), key)
 	lapse(t, pool, key)
-	s := holder(t, pool, idem.Config{Lease: 300 * time.Millisecond})
+	s := holder(t, pool, idem.Config{Lease: 3 * time.Second})
 	_, err := s.BeginRecover(t.Context(), key, fp, func(ctx context.Context) (idem.Recovery, error) {
 		lapse(t, pool, key)
 		claim(t, holder(t, pool, idem.Config{}), key)
