@@ -16,6 +16,9 @@ const maxBody = 64 << 10
 
 // handleCharge is POST /charges. It does for a claim under a lease what idemhttp does
 // for one in a transaction: the key, the fingerprint, and an answer for each error.
+// Middleware.Streaming of idemhttp claims under a lease too, and is shorter where no
+// recovery has to ask a peer, no row of ours goes with the reply, and the reply may leave
+// before it is stored.
 func (s *service) handleCharge(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
