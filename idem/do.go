@@ -31,8 +31,9 @@ const (
 // fn runs in a transaction of the database's default isolation, on the pgx.Tx that
 // it gets, and may run more than once, when its transaction met another one: what
 // it does elsewhere is not undone. See Begin for effects outside of the database.
-// It must not end the transaction, and must not use it when it has returned. Its
-// context carries the transaction: see Tx. What it returns decides:
+// It must not end the transaction, nor use it when it has returned. SET CONSTRAINTS
+// ALL IMMEDIATE in it fails with SQLSTATE GP002, since the claim isn't finished before
+// fn is. Its context carries the transaction: see Tx. What it returns decides:
 //
 //   - a Reply: kept, and replayed. One with a body over Config.MaxBody reaches this
 //     caller whole, and later ones get *ReplayUnavailableError.
@@ -43,11 +44,12 @@ const (
 //
 // Errors: fn's own; ErrInvalidKey; ErrMismatch, whatever the earlier call came to;
 // ErrInProgress (*InProgressError), after opts.Wait; ErrReplayUnavailable;
-// ErrInvalidReply; ErrNotMigrated; ErrUnavailable where the database can't be
-// asked, the outcome of COMMIT can't be found out within 5 s, or ten tries met
-// serialization failures or deadlocks, which ErrRetryTx matches too. After
+// ErrInvalidReply; ErrNotMigrated; ErrFenced where fn changed the key's own row;
+// ErrUnavailable where the database can't be asked, fn's connection broke, COMMIT
+// took more than 5 s or its outcome can't be found out within 5 s more, or ten tries
+// met serialization failures or deadlocks, which ErrRetryTx matches too. After
 // ErrUnavailable, call again: it tells what happened. Where ctx has ended, the
-// error matches ctx.Err.
+// error matches ctx.Err; the key may be in progress until the server has noticed.
 //
 // A replay costs one SELECT, takes no lock and writes nothing. Otherwise three
 // round trips and what fn does, on one connection at a time.

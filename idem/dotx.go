@@ -26,8 +26,8 @@ import (
 // SET CONSTRAINTS ALL IMMEDIATE before DoTx or in fn makes the claim fail with
 // SQLSTATE GP002, since a claim isn't finished before fn is.
 //
-// Errors are those of Do, and pgx.ErrTxClosed. Two round trips and what fn does,
-// also for a replay, which takes no lock and writes nothing.
+// Errors are those of Do, and pgx.ErrTxClosed. Three round trips and what fn does;
+// one for a replay, which takes no lock and writes nothing.
 func (s *Store) DoTx(ctx context.Context, tx pgx.Tx, key Key, fp Fingerprint, opts *Options, fn func(context.Context, pgx.Tx) (Reply, error)) (Result, error) {
 	c, err := s.newCall(key, fp, opts, fn)
 	if err != nil {
