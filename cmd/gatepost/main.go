@@ -72,8 +72,9 @@ Exit codes: 0 done, 1 error, 2 usage, 75 the lease is held by another, 76 the
 lease was lost while the command ran.`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
-	root.AddGroup(&cobra.Group{ID: groupLeases, Title: "Leases:"})
+	root.AddGroup(&cobra.Group{ID: groupLeases, Title: "Leases:"}, &cobra.Group{ID: groupKeys, Title: "Idempotency keys:"})
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
+	root.AddCommand(keysCommand(&conn))
 	root.AddCommand(migrateCommand(&conn))
 	return root
 }

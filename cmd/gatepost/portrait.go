@@ -19,8 +19,11 @@ type field struct {
 }
 
 // lines draws the portrait.
-func (p portrait) lines(s cli.Screen) (lines []string) {
-	for _, f := range p.fields() {
+func (p portrait) lines(s cli.Screen) []string { return draw(s, p.fields()) }
+
+// draw puts the texts of fields beside their names.
+func draw(s cli.Screen, fields []field) (lines []string) {
+	for _, f := range fields {
 		title := s.Paint(fmt.Sprintf("%-9s", f.name), cli.Bold)
 		for text := range strings.SplitSeq(f.text, "\n") {
 			lines = append(lines, title+" "+s.Paint(text, f.style))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,7 +21,7 @@ const (
 	ExitDone  = 0
 	ExitError = 1
 	ExitUsage = 2
-	ExitHeld  = 75 // the lease is held by another
+	ExitHeld  = 75 // the lease is held by another, or a call with the key is running
 	ExitLost  = 76 // the lease was lost while the command ran
 )
 
@@ -81,7 +82,7 @@ func ExitCode(err error) int {
 		return int(code)
 	case usage:
 		return ExitUsage
-	case errors.Is(err, pglock.ErrHeld):
+	case errors.Is(err, pglock.ErrHeld), errors.Is(err, idem.ErrInProgress):
 		return ExitHeld
 	case errors.Is(err, pglock.ErrLost):
 		return ExitLost
@@ -94,7 +95,7 @@ func ExitCode(err error) int {
 // known.
 func Explain(err error) string {
 	text := oneLine(err.Error())
-	if errors.Is(err, pglock.ErrNotMigrated) {
+	if notMigrated(err) {
 		return "the database has no Gatepost schema, or an old one; run: gatepost migrate up"
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -104,6 +105,22 @@ func Explain(err error) string {
 		return "no connection to the database: " + text
 	}
 	return text
+}
+
+// notMigrated says that Gatepost's schema, or something in it, is missing.
+func notMigrated(err error) bool {
+	if errors.Is(err, pglock.ErrNotMigrated) || errors.Is(err, idem.ErrNotMigrated) {
+		return true
+	}
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !strings.Contains(pgErr.Message, "gatepost") {
+		return false
+	}
+	switch pgErr.Code {
+	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
+		return true
+	}
+	return false
 }
 
 func remedy(err *pgconn.PgError) string {

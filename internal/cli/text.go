@@ -28,6 +28,15 @@ func Printable(s string) string {
 
 func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
+// Number writes 12000 as 12,000.
+func Number(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
 // Width is how many columns of a terminal a printable text takes.
 func Width(s string) int {
 	n := 0
