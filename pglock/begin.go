@@ -60,7 +60,8 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	}
 	// The limit counts from here, not from the answer: the server may have locked
 	// the row long before that arrives.
-	deadline := time.Now().Add(c.cfg.FenceTimeout)
+	began := time.Now()
+	deadline := began.Add(c.cfg.FenceTimeout)
 	dog := watch(conn.Conn().PgConn().Conn(), deadline)
 	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:]}
 	row, err := lockdb.New(begin).LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
@@ -69,7 +70,7 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	})
 	var from origin
 	if err == nil && row.Live {
-		from, err = c.origin(ctx, begin.tx, row)
+		from, err = c.origin(ctx, begin.tx, row, began)
 		if err == nil {
 			return &fencedTx{
 				Tx: begin.tx, conn: conn, dog: dog, client: c, name: first.name, origin: from, deadline: deadline,

@@ -10,9 +10,10 @@ import (
 )
 
 // origin says which transaction it was, and on which server: a transaction id
-// means nothing on another one, nor on another timeline of the same.
+// means nothing on another one, nor on another timeline of the same, nor after a crash.
 type origin struct {
-	xid string
+	xid   string
+	began time.Time // before it had the id
 	*server
 }
 
@@ -25,9 +26,9 @@ type server struct {
 
 // origin names the server that a fenced transaction runs on: one more round trip
 // when it is another than last time.
-func (c *Client) origin(ctx context.Context, tx pgx.Tx, row lockdb.LeaseFenceFirstRow) (origin, error) {
+func (c *Client) origin(ctx context.Context, tx pgx.Tx, row lockdb.LeaseFenceFirstRow, began time.Time) (origin, error) {
 	if last := c.lastServer.Load(); last != nil && last.started.Equal(row.ServerStart.Time) {
-		return origin{xid: row.Xid, server: last}, nil
+		return origin{xid: row.Xid, began: began, server: last}, nil
 	}
 	id, err := lockdb.New(tx).ServerIdentity(ctx)
 	if err != nil {
@@ -35,7 +36,7 @@ func (c *Client) origin(ctx context.Context, tx pgx.Tx, row lockdb.LeaseFenceFir
 	}
 	s := &server{started: row.ServerStart.Time, system: id.SystemIdentifier, timeline: id.Timeline}
 	c.lastServer.Store(s)
-	return origin{xid: row.Xid, server: s}, nil
+	return origin{xid: row.Xid, began: began, server: s}, nil
 }
 
 // resolvePoll is the time between two looks at a commit that is in progress.
@@ -71,10 +72,12 @@ func (c *Client) resolveCommit(ctx context.Context, from origin, cause error) er
 	}
 }
 
-// outcome reads the answer, if it comes from where the transaction ran.
+// outcome reads an answer that came just now, if it is from where the transaction ran.
 func (o origin) outcome(row lockdb.TransactionStatusRow) (known, committed bool) {
 	if row.Recovering || row.SystemIdentifier != o.system || row.Timeline != o.timeline {
 		return false, false
 	}
-	return row.Status == "committed" || row.Status == "aborted", row.Status == "committed"
+	crashed := time.Duration(row.UpUs)*time.Microsecond < time.Since(o.began)
+	committed = row.Status == "committed" && !crashed // else it may be another's
+	return committed || row.Status == "aborted", committed
 }
