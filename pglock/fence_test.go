@@ -153,8 +153,8 @@ func TestRelease_PassesAnOpenFence(t *testing.T) {
 		t.Fatalf("Release: %v", err)
 	}
 	_, err := c.TryAcquire(t.Context(), name, nil)
-	if held, ok := errors.AsType[*pglock.HeldError](err); !ok || !held.Fenced {
-		t.Fatalf("%v; want a *HeldError with Fenced", err)
+	if held, ok := errors.AsType[*pglock.HeldError](err); !ok || !held.Fenced || held.ExpiresAt.After(clock(t, pool)) {
+		t.Fatalf("%+v; want a *HeldError with Fenced, over since the release", err)
 	}
 	commit(t, tx)
 	acquire(t, c, name, nil)

@@ -231,6 +231,10 @@ func TestShow_FindsTheTransactionsBehindTheFence(t *testing.T) {
 		t.Errorf("another name shows %+v", s)
 	}
 	want(t, gatepost(t, url, "show", "fenced"), 0, "idle in transaction for ")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, gatepost(t, url, "show", "fenced"), 0, "STATE     free for ")
 }
 
 // beginFenced opens a fenced transaction until the test ends, and returns its backend.

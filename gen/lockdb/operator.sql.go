@@ -14,7 +14,7 @@ import (
 const LeaseDetail = `-- name: LeaseDetail :one
 SELECT
     coalesce(l.reserved_for, '')::text AS reserved_for,
-    l.reserved_until
+    (CASE WHEN l.reserved_for IS NOT NULL THEN l.reserved_until END)::timestamptz AS reserved_until
 FROM gatepost.leases AS l
 WHERE l.name = $1
     AND l.slot = $2
@@ -31,7 +31,7 @@ type LeaseDetailRow struct {
 }
 
 // LeaseDetail reads, without a lock, what LeaseGet leaves out: for whom a free name
-// is kept.
+// is kept, and until when: without a name, reserved_until means nothing (LeaseFree).
 func (q *Queries) LeaseDetail(ctx context.Context, arg LeaseDetailParams) (LeaseDetailRow, error) {
 	row := q.db.QueryRow(ctx, LeaseDetail, arg.Name, arg.Slot)
 	var i LeaseDetailRow

@@ -86,7 +86,7 @@ SELECT
     (current_setting('transaction_isolation') = 'read committed')::boolean AS read_committed
 FROM gatepost.leases AS l
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN l.nonce IS NULL THEN coalesce(l.reserved_until, l.expires_at) ELSE l.expires_at END AS at
+    SELECT CASE WHEN l.nonce IS NULL AND l.reserved_for IS NOT NULL THEN coalesce(l.reserved_until, l.expires_at) ELSE l.expires_at END AS at
 ) AS until
 WHERE l.name = @name
     AND l.slot = @slot;

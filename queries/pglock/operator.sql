@@ -1,9 +1,9 @@
 -- LeaseDetail reads, without a lock, what LeaseGet leaves out: for whom a free name
--- is kept.
+-- is kept, and until when: without a name, reserved_until means nothing (LeaseFree).
 -- name: LeaseDetail :one
 SELECT
     coalesce(l.reserved_for, '')::text AS reserved_for,
-    l.reserved_until
+    (CASE WHEN l.reserved_for IS NOT NULL THEN l.reserved_until END)::timestamptz AS reserved_until
 FROM gatepost.leases AS l
 WHERE l.name = @name
     AND l.slot = @slot;
