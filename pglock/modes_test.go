@@ -195,9 +195,13 @@ func TestRelease_OverAControlPoolOfAnotherDefault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool, direct := poolWith(t, pgtest.URL(t), maxConns(1)), pgtest.Pool(t)
-			cfg := pglock.Config{TTL: time.Minute, Control: poolWith(t, pgtest.URL(t), setting(name, value))}
+			url := pgtest.Database(t)
+			pool, direct := poolWith(t, url, maxConns(1)), pgtest.Connect(t, url)
+			cfg := pglock.Config{TTL: time.Minute, Control: poolWith(t, url, setting(name, value))}
 			l := acquire(t, client(t, pool, cfg), pgtest.Name(t), nil)
+			waiting := granted(t, client(t, direct, slowPoll), l.Name())
+			registered(t, direct, l.Name(), 1)
+			listening(t, direct)
 			conn, err := pool.Acquire(t.Context()) // the application's only connection
 			if err != nil {
 				t.Fatal(err)
@@ -217,9 +221,7 @@ func TestRelease_OverAControlPoolOfAnotherDefault(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Errorf("Release: %v", err)
 			}
-			if row(t, direct, l.Name()).Held {
-				t.Error("the row isn't free")
-			}
+			release(t, within(t, 20*time.Second, waiting))
 		})
 	}
 }

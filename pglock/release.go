@@ -115,7 +115,8 @@ func (c *Client) wakeBehind(ctx context.Context, on runner, p lockdb.WaiterWakeP
 func (c *Client) wake(ctx context.Context, on runner, p lockdb.WaiterWakeParams) {
 	err := on(ctx, func(conn *pgx.Conn) error {
 		err := c.short(conn).WaiterWake(ctx, p)
-		if sqlState(err) == stateSerialization { // on a Control pool of another default
+		switch sqlState(err) {
+		case stateReadOnly, stateSerialization: // a Control pool of other defaults
 			err = inShortTx(conn).WaiterWake(ctx, p)
 		}
 		return err
