@@ -104,7 +104,7 @@ func (c *Client) tryOnce(ctx context.Context, cl claim) (*Lease, error) {
 		conn.Release()
 		return nil, fmt.Errorf("acquire %q: %w: the database can't store the name, the holder or Data: %w", cl.name, ErrInvalidConfig, err)
 	case answered(err):
-		conn.Release()
+		giveBack(ctx, conn)
 		return nil, fmt.Errorf("acquire %q: %w", cl.name, translate(err))
 	case ctx.Err() != nil:
 		conn.Release() // closed by pgx; the caller doesn't wait for that

@@ -79,8 +79,7 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	}
 	begin.abort(ctx)
 	err = refusal(ctx, lockdb.New(conn), seqs[begin.failed], err)
-	bit := dog.stop()
-	conn.Release()
+	bit := giveBackWatched(ctx, conn, dog)
 	if ctx.Err() == nil && (bit || !time.Now().Before(deadline)) { // the server's limit, perhaps
 		return nil, c.timedOut(first.name, err)
 	}

@@ -221,8 +221,28 @@ func onPool(ctx context.Context, pool *pgxpool.Pool, fn func(*pgx.Conn) error) e
 	if err != nil {
 		return &notSentError{err}
 	}
-	defer conn.Release()
+	defer giveBack(ctx, conn)
 	return fn(conn.Conn())
+}
+
+// giveBack returns a connection to its pool; one to a server that was demoted, or that
+// an address led to for a moment, is closed, since it would refuse each write for as
+// long as it lives.
+func giveBack(ctx context.Context, conn *pgxpool.Conn) {
+	if c := conn.Conn(); c.PgConn().ParameterStatus("in_hot_standby") == "on" {
+		_ = c.Close(ctx)
+	}
+	conn.Release()
+}
+
+// giveBackWatched ends the watch on a connection and returns it to its pool; bit says
+// that it was cut, and so is closed.
+func giveBackWatched(ctx context.Context, conn *pgxpool.Conn, dog *watchdog) (bit bool) {
+	if bit = dog.stop(); bit { // whatever was answered on it before that
+		_ = conn.Conn().Close(ctx)
+	}
+	giveBack(ctx, conn)
+	return bit
 }
 
 // notSentError marks an error before anything was sent: the outcome is known.

@@ -123,6 +123,7 @@ const (
 	stateSerialization    = "40001"
 	stateLockNotAvailable = "55P03"
 	stateCheckViolation   = "23514"
+	stateNotSupported     = "0A000"
 
 	stateTooManyConnections = "53300"
 )
@@ -159,10 +160,12 @@ func sqlState(err error) string {
 }
 
 // serverGone says whether an error is of a connection that broke or could not be
-// made, or of a server that is starting, stopping or full, and so may pass.
+// made, or of a server that is starting, stopping or full, or a standby, which refuses
+// to BEGIN what writes as not supported; and so may pass.
 func serverGone(err error) bool {
 	if state := sqlState(err); state != "" {
-		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") || state == stateTooManyConnections
+		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") ||
+			state == stateTooManyConnections || state == stateNotSupported
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

@@ -50,11 +50,11 @@ func (tx *fencedTx) Commit(ctx context.Context) error {
 	}
 	tx.dog.extend(cleanupTimeout) // from here it is COMMIT that is bounded
 	err := tx.Tx.Commit(context.WithoutCancel(ctx))
-	tx.dog.stop()
 	if err == nil || answered(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
-		tx.conn.Release()
+		giveBackWatched(ctx, tx.conn, tx.dog)
 		return tx.timedOut(err)
 	}
+	tx.dog.stop()
 	discard(ctx, tx.conn)
 	return tx.timedOut(tx.client.resolveCommit(ctx, tx.origin, err))
 }
@@ -68,7 +68,6 @@ func (tx *fencedTx) Rollback(ctx context.Context) error {
 	}
 	tx.dog.extend(cleanupTimeout)
 	err := tx.Tx.Rollback(ctx)
-	tx.dog.stop()
-	tx.conn.Release()
+	giveBackWatched(ctx, tx.conn, tx.dog)
 	return err
 }

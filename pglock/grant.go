@@ -23,9 +23,12 @@ func (c *Client) grant(ctx context.Context, conn *pgx.Conn, cl claim, seq Sequen
 	for {
 		explicit := c.explicit.Load()
 		token, err = c.short(conn).LeaseTake(ctx, p)
-		if sqlState(err) == stateReadOnly && !explicit {
+		switch state := sqlState(err); {
+		case state == stateReadOnly && !explicit:
 			c.explicit.Store(true)
 			continue
+		case state == stateNotSupported: // a standby, which says nothing of the sessions
+			c.explicit.Store(false)
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return token, err

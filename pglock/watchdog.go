@@ -52,7 +52,8 @@ func (w *watchdog) extend(d time.Duration) {
 	w.timer.Reset(d)
 }
 
-// stop ends the watch, and says whether the connection was cut before.
+// stop ends the watch, and says whether the connection was cut before: then it is
+// nobody's to use again.
 func (w *watchdog) stop() (bit bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
