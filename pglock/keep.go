@@ -146,7 +146,10 @@ func (w *waiting) sweep(ctx context.Context) {
 		return
 	}
 	w.swept = time.Now()
-	err := w.client.onControl(ctx, func(conn *pgx.Conn) error { return inShortTx(conn).WaiterSweep(ctx) })
+	err := w.client.onControl(ctx, func(conn *pgx.Conn) error {
+		_, err := inShortTx(conn).WaiterSweep(ctx)
+		return err
+	})
 	if err != nil {
 		w.client.cfg.Logger.DebugContext(ctx, "dead waiters not deleted, they are tried again", "err", err)
 	}

@@ -123,7 +123,7 @@ func (q *Queries) WaiterLook(ctx context.Context, arg WaiterLookParams) ([]Waite
 	return items, nil
 }
 
-const WaiterSweep = `-- name: WaiterSweep :exec
+const WaiterSweep = `-- name: WaiterSweep :execrows
 WITH dead AS MATERIALIZED (
     SELECT w.client, w.waiter
     FROM gatepost.waiters AS w
@@ -136,12 +136,15 @@ WHERE w.client = dead.client
     AND w.waiter = dead.waiter
 `
 
-// WaiterSweep takes the rows of clients that died away. It reads the whole table,
-// whose rows are the clients that wait; those that another sweep has locked are left
-// to it, as two could lock them in different orders.
-func (q *Queries) WaiterSweep(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, WaiterSweep)
-	return err
+// WaiterSweep takes the rows of clients that died away, and counts them. It reads the
+// whole table, whose rows are the clients that wait; those that another sweep has
+// locked are left to it, as two could lock them in different orders.
+func (q *Queries) WaiterSweep(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, WaiterSweep)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const WaiterWake = `-- name: WaiterWake :exec

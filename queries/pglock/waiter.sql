@@ -45,10 +45,10 @@ SELECT
     )::bigint AS clients
 FROM (SELECT unnest(@names::text[]) AS name) AS wanted;
 
--- WaiterSweep takes the rows of clients that died away. It reads the whole table,
--- whose rows are the clients that wait; those that another sweep has locked are left
--- to it, as two could lock them in different orders.
--- name: WaiterSweep :exec
+-- WaiterSweep takes the rows of clients that died away, and counts them. It reads the
+-- whole table, whose rows are the clients that wait; those that another sweep has
+-- locked are left to it, as two could lock them in different orders.
+-- name: WaiterSweep :execrows
 WITH dead AS MATERIALIZED (
     SELECT w.client, w.waiter
     FROM gatepost.waiters AS w
