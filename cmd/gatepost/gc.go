@@ -19,14 +19,15 @@ func gcCommand(conn *connection) *cobra.Command {
 		Long: `Remove what nobody needs any more:
 
   idempotency keys  that have expired; never a claim that is running
-  free leases       names that nobody has held for a week. Their next token is still
-                    higher than the last
+  free leases       names that nobody has held for a week; their next token is
+                    still higher than the last
   dead waiters      of clients that ended without a word
 
-It changes nothing for programs, for which the clock decides; it is about space. It
-takes 1,000 rows a transaction, skips those that are locked, and may run anywhere, also
-at the same time. LEFT is what was locked, or came meanwhile, or was too much for
---limit. Programs can do the same by themselves: idem's Store.GC, pglock's Client.GC.`,
+It changes nothing for programs, for which the clock decides; it is about space.
+It takes 1,000 rows a transaction, skips those that are locked, and may run
+anywhere, also at the same time. LEFT is what was locked, or came meanwhile, or
+was too much for --limit. Programs can do the same by themselves: idem's
+Store.GC, pglock's Client.GC.`,
 		Example: `  gatepost gc --dry-run
   gatepost gc --limit 100000
   17 3 * * *  gatepost gc --json >> gc.log`,

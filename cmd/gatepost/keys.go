@@ -1,10 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"strings"
-
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/spf13/cobra"
@@ -17,27 +13,13 @@ func keysCommand(conn *connection) *cobra.Command {
 		Short:   "Idempotency keys: list them, show one, forget one",
 		Long: `Idempotency keys: which operation ran under which key, and what it answered.
 
-A key is named by three words: the operation, the scope (whose key it is: a tenant,
-an account), and the key that the caller sent.`,
-		Args: usage(subcommand),
+A key is named by three words: the operation, the scope (whose key it is: a
+tenant, an account), and the key that the caller sent.`,
+		Args: cli.Subcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(keysLsCommand(conn), keysShowCommand(conn), keysForgetCommand(conn))
 	return cmd
-}
-
-// subcommand refuses a word that is none of a command's own. Without it, cobra shows the
-// help and succeeds.
-func subcommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, " or "))
-	}
-	return errors.New(text)
 }
 
 // keyOf makes a key of the arguments OPERATION SCOPE KEY.

@@ -18,12 +18,12 @@ func keysForgetCommand(conn *connection) *cobra.Command {
 		Short: "Remove one key, so that its operation can run again",
 		Long: `Remove one key with its reply and its steps, so that the next call with it runs.
 
-What the operation did is not undone: whoever sends the same request again gets it done
-again. Look first what happened: gatepost keys show.
+What the operation did is not undone: whoever sends the same request again gets
+it done again. Look first what happened: gatepost keys show.
 
-It is refused while a call with the key is running, in a transaction too, and changes
-nothing then. A claim that has lapsed is removed, and its process, if it wakes up, can
-no longer finish.
+It is refused while a call with the key is running, in a transaction too, and
+changes nothing then. A claim that has lapsed is removed, and its process, if it
+wakes up, can no longer finish.
 
 Exit codes: 1 when there is no such key, 75 when a call is running.`,
 		Example: `  gatepost keys forget payments.charge acme 9a1f27c0`,

@@ -31,7 +31,7 @@ func keysLsCommand(conn *connection) *cobra.Command {
   SCOPE      whose key it is
   KEY        its beginning; all of it with --full
   STATE      running    a claim with a lease that its process renews
-             in doubt   the lease lapsed: whether the effect happened isn't known
+             in doubt   the lease lapsed: nobody knows whether it happened
              done       the reply is stored, and replayed to whoever asks again
              tombstone  done, and the reply was too large to keep
              released   given back: the next call with the same request runs
@@ -41,9 +41,9 @@ func keysLsCommand(conn *connection) *cobra.Command {
              gatepost gc removes it
 
 A call of transaction mode shows when it has committed, and not before.
---operation and --scope are searched in an index, and cost the same on a table of
-millions. A state has no index: --state reads on, page by page, until --limit keys are
-found.`,
+--operation and --scope are searched in an index, and cost the same on a table
+of millions. A state has no index: --state reads on, page by page, until --limit
+keys are found.`,
 		Example: `  gatepost keys ls --operation payments.charge
   gatepost keys ls --state in-doubt
   gatepost keys ls --scope acme --full --limit 0 --json | jq -r .[].key`,

@@ -21,14 +21,15 @@ func keysShowCommand(conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show OPERATION SCOPE KEY",
 		Short: "Show what is stored of one key: its state, its reply, its steps",
-		Long: `Show what is stored of one key: its state, and of its reply the status, the headers
-and the size; of an operation in lease mode also which steps are finished.
+		Long: `Show what is stored of one key: its state, and of its reply the status, the
+headers and the size; of an operation in lease mode also which steps are
+finished.
 
---body prints the stored body instead, byte for byte; on a terminal, what a terminal
-would act on is escaped. With --json it is in the object, in base64.
+--body prints the stored body instead, byte for byte; on a terminal, what a
+terminal would act on is escaped. With --json it is in the object, in base64.
 
-It only reads. What a header holds that isn't printable ASCII is shown as it is stored,
-as "base64:...". Exit codes: 1 when there is no such key.`,
+It only reads. What a header holds that isn't printable ASCII is shown as it is
+stored, as "base64:...". Exit codes: 1 when there is no such key.`,
 		Example: `  gatepost keys show payments.charge acme 9a1f27c0
   gatepost keys show payments.charge acme 9a1f27c0 --body | jq .`,
 		Args: usage(cobra.ExactArgs(3)),

@@ -27,8 +27,8 @@ func lsCommand(conn *connection) *cobra.Command {
   WAITERS  how many clients wait for it
   SINCE    when it was acquired; when it became free, of one that is
 
-On a terminal, long names and holders are cut and the last columns left out where
-they don't fit. Into a pipe, and as JSON, everything is printed.`,
+On a terminal, long names and holders are cut and the last columns left out
+where they don't fit. Into a pipe, and as JSON, everything is printed.`,
 		Example: `  gatepost ls --all --prefix reports/
   gatepost ls --json | jq -r '.[] | select(.left_ms < 5000) | .name'`,
 		Args: usage(cobra.NoArgs),

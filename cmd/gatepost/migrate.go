@@ -46,7 +46,8 @@ func migrateUp(conn *connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that are missing",
-		Long:  "Apply the migrations that are missing. Any number of processes may do so at the same moment.",
+		Long: `Apply the migrations that are missing. Any number of processes may do so at the
+same moment.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStatus(cmd, conn, func(pool *pgxpool.Pool) error {
 				return migrations.Up(cmd.Context(), pool)
@@ -61,8 +62,8 @@ func migrateDown(conn *connection) *cobra.Command {
 		Use:   "down",
 		Short: "Drop Gatepost's tables and all that is in them",
 		Long: `Undo all migrations: drop Gatepost's tables and all that is in them, object by
-object. It refuses while a lease is held, unless --force is given. The schema and
-its version table stay.`,
+object. It refuses while a lease is held, unless --force is given. The schema
+and its version table stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStatus(cmd, conn, func(pool *pgxpool.Pool) error {
 				if err := noLeaseHeld(cmd, pool); err != nil && !force {

@@ -20,7 +20,8 @@ func showCommand(conn *connection) *cobra.Command {
 		Short:   "Show all about one lease: holder, waiters, transactions behind its fence",
 		Long: `Show all that the database knows of one name: who holds it or held it last, who
 waits for it in which order, which open transactions lock its row (a fenced one
-keeps the next holder out until it ends), and the data that its holder put there.
+keeps the next holder out until it ends), and the data that its holder put
+there.
 
 It only reads. What it says is history when it arrives.
 

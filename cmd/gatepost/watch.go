@@ -19,9 +19,9 @@ func watchCommand(conn *connection) *cobra.Command {
 		Short:   "Watch the leases, or one of them, as they change",
 		Long: `Watch what ls shows, or with a NAME what show shows, until Ctrl-C.
 
-On a terminal it redraws in place. Elsewhere, and with --json, it prints a line for
-each change: acquired, released, expired. It looks once an interval: what came and
-went in between shows as one change.`,
+On a terminal it redraws in place. Elsewhere, and with --json, it prints a line
+for each change: acquired, released, expired. It looks once an interval: what
+came and went in between shows as one change.`,
 		Example: `  gatepost watch
   gatepost watch reports/daily --interval 5s
   gatepost watch --json | jq -r 'select(.event == "expired") | .name'`,

@@ -142,6 +142,59 @@ func (q *Queries) LeaseLockers(ctx context.Context, arg LeaseLockersParams) ([]L
 	return items, nil
 }
 
+const TableNames = `-- name: TableNames :many
+SELECT found.name::text AS name
+FROM (
+    SELECT format('%I.%I', n.nspname, c.relname) AS name
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p')
+        AND NOT c.relispartition
+        AND n.nspname !~ '^pg_'
+        AND n.nspname NOT IN ('information_schema', 'gatepost')
+    UNION ALL
+    SELECT format('%I', c.relname) AS name
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p')
+        AND NOT c.relispartition
+        AND n.nspname !~ '^pg_'
+        AND n.nspname NOT IN ('information_schema', 'gatepost')
+        AND pg_table_is_visible(c.oid)
+) AS found
+WHERE starts_with(found.name, $1::text)
+ORDER BY found.name
+LIMIT $2::integer
+`
+
+type TableNamesParams struct {
+	Prefix string
+	Most   int32
+}
+
+// TableNames lists tables, partitioned ones too and partitions not, by their names as
+// they are written in SQL, with their schema and those that are found without it also
+// as that. Not PostgreSQL's own, and not Gatepost's.
+func (q *Queries) TableNames(ctx context.Context, arg TableNamesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, TableNames, arg.Prefix, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const WaiterCounts = `-- name: WaiterCounts :many
 SELECT w.name, count(*)::bigint AS clients
 FROM gatepost.waiters AS w

@@ -66,9 +66,28 @@ func known(root *cobra.Command, args []string) error {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(args...)
 	if _, _, err := root.Find(args); err != nil {
-		return UsageError{err}
+		text, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+		return UsageError{unknown(text, strings.Fields(near))}
 	}
 	return nil
+}
+
+// Subcommands refuses a word that is none of a command's own, and says which it may have
+// been. It is the Args of a command that only has subcommands: without it, cobra answers
+// with the help, and success.
+func Subcommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	return UsageError{unknown(fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath()), cmd.SuggestionsFor(args[0]))}
+}
+
+func unknown(text string, near []string) error {
+	if len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(text)
 }
 
 // ExitCode is the exit code of a program that ends with err.

@@ -46,3 +46,13 @@ func WaiterCounts(ctx context.Context, pool *pgxpool.Pool, names []string) (map[
 	}
 	return counts, nil
 }
+
+// Tables lists at most so many tables, by their names as they are written in SQL, with
+// and where possible without their schema. One statement, no lock.
+func Tables(ctx context.Context, pool *pgxpool.Pool, prefix string, most int) ([]string, error) {
+	names, err := lockdb.New(pool).TableNames(ctx, lockdb.TableNamesParams{Prefix: prefix, Most: int32(most)})
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	return names, nil
+}

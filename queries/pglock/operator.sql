@@ -63,6 +63,33 @@ WHERE EXISTS (
 )
 ORDER BY locker.pid, p.gid;
 
+-- TableNames lists tables, partitioned ones too and partitions not, by their names as
+-- they are written in SQL, with their schema and those that are found without it also
+-- as that. Not PostgreSQL's own, and not Gatepost's.
+-- name: TableNames :many
+SELECT found.name::text AS name
+FROM (
+    SELECT format('%I.%I', n.nspname, c.relname) AS name
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p')
+        AND NOT c.relispartition
+        AND n.nspname !~ '^pg_'
+        AND n.nspname NOT IN ('information_schema', 'gatepost')
+    UNION ALL
+    SELECT format('%I', c.relname) AS name
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p')
+        AND NOT c.relispartition
+        AND n.nspname !~ '^pg_'
+        AND n.nspname NOT IN ('information_schema', 'gatepost')
+        AND pg_table_is_visible(c.oid)
+) AS found
+WHERE starts_with(found.name, @prefix::text)
+ORDER BY found.name
+LIMIT sqlc.arg(most)::integer;
+
 -- WaiterCounts counts the clients that wait for names, without a lock. A name that
 -- nobody waits for is left out.
 -- name: WaiterCounts :many

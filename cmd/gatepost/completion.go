@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gatepost/gatepost/internal/cli"
+	"github.com/gatepost/gatepost/internal/operator"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/spf13/cobra"
+)
+
+const (
+	// completeWithin bounds what a key press waits for; mostCompleted is how many words
+	// it gets.
+	completeWithin = time.Second
+	mostCompleted  = 200
+)
+
+// completer finds words in the database that begin like one that is being typed. It may
+// fail: then there are none, since the line that is being typed is no place to complain.
+type completer func(ctx context.Context, db database, args []string, begun string) ([]cobra.Completion, error)
+
+// completionCommand is cobra's, with an error for a shell that it doesn't know.
+func completionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	cmd.Short = "Print the script that completes commands and names: bash, zsh, fish, powershell"
+	cmd.Long = `Print the script that lets a shell complete commands, flags, and what is in the
+database: names of leases, operations and scopes of keys, tables. It asks the
+database at each press of the key, for a second at most, and is silent without
+one.`
+	cmd.Example = `  source <(gatepost completion bash)
+  gatepost completion zsh > "${fpath[1]}/_gatepost"
+  gatepost completion fish > ~/.config/fish/completions/gatepost.fish`
+	cmd.Args = cli.Subcommands
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	for _, shell := range cmd.Commands() {
+		shell.Args = usage(cobra.NoArgs)
+	}
+}
+
+// complete lets the shell complete arguments with what is in the database.
+func complete(root *cobra.Command, conn *connection) {
+	for path, byPlace := range map[string][]completer{
+		"show":         {leaseNames},
+		"watch":        {leaseNames},
+		"run":          {leaseNames},
+		"release":      {leaseNames},
+		"guard add":    {tableNames},
+		"guard remove": {tableNames},
+		"keys show":    {operations, scopes},
+		"keys forget":  {operations, scopes},
+	} {
+		cmd, rest, err := root.Find(strings.Fields(path))
+		if err != nil || len(rest) > 0 {
+			continue // not in this build
+		}
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) >= len(byPlace) {
+				return nil, afterNames(path)
+			}
+			return conn.complete(cmd, byPlace[len(args)], args, begun)
+		}
+	}
+	if ls, _, err := root.Find([]string{"keys", "ls"}); err == nil {
+		completeKeyFlags(ls, conn)
+	}
+}
+
+// afterNames says what follows the words that are in the database: for run, a command.
+func afterNames(path string) cobra.ShellCompDirective {
+	if path == "run" {
+		return cobra.ShellCompDirectiveDefault
+	}
+	return cobra.ShellCompDirectiveNoFileComp
+}
+
+func completeKeyFlags(ls *cobra.Command, conn *connection) {
+	byDatabase := func(find completer) cobra.CompletionFunc {
+		return func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			operation, _ := cmd.Flags().GetString("operation")
+			return conn.complete(cmd, find, []string{operation}, begun)
+		}
+	}
+	for flag, fn := range map[string]cobra.CompletionFunc{
+		"operation": byDatabase(operations),
+		"scope":     byDatabase(scopes),
+		"state":     cobra.FixedCompletions(stateWords(), cobra.ShellCompDirectiveNoFileComp),
+	} {
+		_ = ls.RegisterFlagCompletionFunc(flag, fn) // fails for a flag that isn't there
+	}
+}
+
+func stateWords() (words []cobra.Completion) {
+	for _, state := range operator.KeyStates {
+		words = append(words, strings.ReplaceAll(string(state), " ", "-"))
+	}
+	return words
+}
+
+func (c connection) complete(cmd *cobra.Command, find completer, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+	defer cancel()
+	var words []cobra.Completion
+	err := c.with(ctx, func(ctx context.Context, db database) (err error) {
+		words, err = find(ctx, db, args, begun)
+		return err
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// leaseNames are the names that there are, held or free, with who has them.
+func leaseNames(ctx context.Context, db database, _ []string, begun string) (words []cobra.Completion, err error) {
+	infos, err := db.client.List(ctx, &pglock.ListOptions{Prefix: begun, Free: true, Limit: mostCompleted})
+	for _, info := range infos {
+		if !typable(info.Name) {
+			continue
+		}
+		l := lease{LeaseInfo: info}
+		left, _ := l.left(cli.Coarse)
+		if info.Held {
+			left = cli.Printable(info.Holder) + ", " + left
+		}
+		words = append(words, cobra.CompletionWithDesc(info.Name, left))
+	}
+	return words, err
+}
+
+func operations(ctx context.Context, db database, _ []string, begun string) ([]cobra.Completion, error) {
+	found, err := operator.KeyOperations(ctx, db.pool, "", mostCompleted)
+	return beginningWith(found, begun), err
+}
+
+// scopes are those of the operation before.
+func scopes(ctx context.Context, db database, args []string, begun string) ([]cobra.Completion, error) {
+	if args[0] == "" {
+		return nil, nil
+	}
+	found, err := operator.KeyScopes(ctx, db.pool, args[0], mostCompleted)
+	return beginningWith(found, begun), err
+}
+
+// tableNames are the tables that this role can write to.
+func tableNames(ctx context.Context, db database, _ []string, begun string) ([]cobra.Completion, error) {
+	found, err := operator.Tables(ctx, db.pool, begun, mostCompleted)
+	return beginningWith(found, begun), err
+}
+
+func beginningWith(found []string, begun string) (words []cobra.Completion) {
+	for _, word := range found {
+		if strings.HasPrefix(word, begun) && typable(word) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// typable leaves out what a shell or a terminal would make something else of.
+func typable(word string) bool { return cli.Printable(word) == word && utf8.ValidString(word) }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+)
+
+// completions are what a shell offers for the last word.
+func completions(t *testing.T, url string, words ...string) []string {
+	t.Helper()
+	r := gatepost(t, url, append([]string{"__completeNoDesc"}, words...)...)
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if r.code != 0 || !strings.HasPrefix(lines[len(lines)-1], ":") {
+		t.Fatalf("%q printed %q, %q", words, r.stdout, r.stderr)
+	}
+	return lines[:len(lines)-1]
+}
+
+func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := leases(t, url)
+	put(t, pool, leaseRow{name: "b/\x1b[2J", holder: "h", token: 1, left: time.Hour})
+	someKeys(t, url)
+	for _, c := range []struct{ words, want []string }{
+		{[]string{"show", ""}, []string{"a/free", "b/held", "c/lapsed"}},
+		{[]string{"watch", "b"}, []string{"b/held"}},
+		{[]string{"show", "a/free", ""}, nil},
+		{[]string{"keys", "show", "pay"}, []string{"payments.charge", "payments.refund"}},
+		{[]string{"keys", "forget", "payments.charge", ""}, []string{"acme", "bolt"}},
+		{[]string{"keys", "forget", "payments.charge", "acme", ""}, nil}, // no keys
+		{[]string{"keys", "ls", "--operation", "mail"}, []string{"mail.send"}},
+		{[]string{"keys", "ls", "--operation", "payments.charge", "--scope", "b"}, []string{"bolt"}},
+		{[]string{"keys", "ls", "--state", ""}, []string{"running", "in-doubt", "done", "tombstone", "released"}},
+	} {
+		if got := completions(t, url, c.words...); !slices.Equal(got, c.want) {
+			t.Errorf("%q completes to %q, want %q", c.words, got, c.want)
+		}
+	}
+	want(t, gatepost(t, url, "__complete", "show", "b"), 0, "b/held\tweb-1, in 8 min\n")
+}
+
+// A database that doesn't answer, or isn't there, offers nothing, and soon.
+func TestCompletion_IsSilentWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for _, url := range []string{
+		"postgres://" + silent.Addr().String() + "/none?sslmode=disable",
+		"postgres://127.0.0.1:1/none",
+		"postgres://[::1",
+		pgtest.EmptyDatabase(t),
+	} {
+		begun := time.Now()
+		r := gatepost(t, url, "__complete", "show", "")
+		if r.code != 0 || r.stdout != ":4\n" || strings.Contains(r.stderr, "rror") {
+			t.Errorf("with %s it printed %q and %q, exit code %d", url, r.stdout, r.stderr, r.code)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("with %s it took %s", url, took)
+		}
+	}
+}
+
+func TestCompletion_HasAScriptForEachShell(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		want(t, gatepost(t, "", "completion", shell), 0, "__complete")
+	}
+	want(t, gatepost(t, "", "completion", "ksh"), 2, `unknown command "ksh" for "gatepost completion"`)
+	script := gatepost(t, "", "completion", "bash").stdout
+	check := exec.CommandContext(t.Context(), "bash", "-n")
+	check.Stdin = strings.NewReader(script)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("bash can't read its script: %v: %s", err, out)
+	}
+}
+
+func TestMan_HasAPageForEachCommand(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "man1")
+	want(t, gatepost(t, "", "man", dir), 0, "pages are in "+dir)
+	for _, name := range []string{"gatepost", "gatepost-ls", "gatepost-keys", "gatepost-keys-forget", "gatepost-migrate-up"} {
+		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, part := range []string{".TH \"", ".SH \"NAME\"\n" + roff(name) + ` \- `, ".SH \"SYNOPSIS\"\n", ".SH \"DESCRIPTION\"\n", `\fB\-\-database\-url\fR`} {
+			if !strings.Contains(string(page), part) {
+				t.Errorf("%s has no %q:\n%s", name, part, page)
+			}
+		}
+	}
+	want(t, gatepost(t, "", "man"), 0, `.TH "GATEPOST" 1`)
+	want(t, gatepost(t, "", "man", filepath.Join(dir, "no", "such")), 1, "no such file")
+	want(t, gatepost(t, "", "man", dir, "more"), 2, "accepts at most 1 arg(s)")
+}
+
+func TestRoff_TakesNoTextForARequest(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		".TH x":      `\&.TH x`,
+		"'so /etc/x": `\(aqso /etc/x`,
+		`a\nb`:       `a\enb`,
+		"a\n.b":      "a\n\\&.b",
+		"--all":      `\-\-all`,
+	} {
+		if got := roff(text); got != want {
+			t.Errorf("roff(%q) is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// What a newcomer reads fits a terminal.
+func TestHelp_FitsEightyColumns(t *testing.T) {
+	t.Parallel()
+	pending := documented(rootCommand())
+	for len(pending) > 0 {
+		cmd := pending[0]
+		pending = append(pending[1:], documented(cmd)...)
+		if cmd.HasParent() && cmd.Parent().Name() == "completion" {
+			continue // cobra's own
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			if len([]rune(strings.TrimRight(line, "\n"))) > 80 {
+				t.Errorf("%s: %q", cmd.CommandPath(), line)
+			}
+		}
+	}
+}
