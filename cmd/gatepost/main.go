@@ -75,7 +75,7 @@ lease was lost while the command ran.`,
 	root.AddGroup(&cobra.Group{ID: groupLeases, Title: "Leases:"}, &cobra.Group{ID: groupKeys, Title: "Idempotency keys:"})
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
 	root.AddCommand(keysCommand(&conn))
-	root.AddCommand(gcCommand(&conn), migrateCommand(&conn), manCommand())
+	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
 	completionCommand(root)
 	complete(root, &conn)
 	return root
