@@ -76,6 +76,7 @@ lease was lost while the command ran.`,
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
 	root.AddCommand(keysCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
+	root.AddCommand(demo(&conn).Commands()...)
 	completionCommand(root)
 	complete(root, &conn)
 	return root

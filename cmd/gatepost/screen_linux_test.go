@@ -137,3 +137,20 @@ func TestWatch_DrawsOneName(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDemo_HasColoursOnATerminal(t *testing.T) {
+	t.Parallel()
+	term := newTerminal(t, 80, 100)
+	cmd := program(t, pgtest.Database(t), "demo", "--ttl", "500ms", "--records", "24")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=")
+	term.start(cmd)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	term.shows("What to do next")
+	for _, part := range []string{"\x1b[31mACCEPTED, although the\x1b[0m", "\x1b[32mREFUSED, FencedError:\x1b[0m", "\x1b[33mIS STOPPED (SIGSTOP)\x1b[0m"} {
+		if !strings.Contains(term.bytes(), part) {
+			t.Errorf("%q is not to be seen", part)
+		}
+	}
+}

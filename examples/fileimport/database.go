@@ -7,8 +7,7 @@ import (
 	"os"
 
 	"github.com/gatepost/gatepost/internal/cli"
-	"github.com/gatepost/gatepost/internal/pgtemp"
-	"github.com/gatepost/gatepost/migrations"
+	"github.com/gatepost/gatepost/internal/tempdb"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -26,21 +25,10 @@ func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.P
 		return pool, pool.Close, nil
 	}
 	fmt.Fprintln(w, "No --database-url: starting a temporary PostgreSQL; what is imported is gone when this program ends.")
-	server, err := pgtemp.Start(ctx, nil)
+	db, err := tempdb.Start(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := func() { _ = server.Stop() }
-	fmt.Fprintln(w, "Using", server.Describe())
-	pool, err = cli.Connect(ctx, server.URL(""))
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	done = func() { pool.Close(); stop() }
-	if err := migrations.Up(ctx, pool); err != nil {
-		done()
-		return nil, nil, err
-	}
-	return pool, done, nil
+	fmt.Fprintln(w, "Using", db.Describe())
+	return db.Pool, db.Close, nil
 }

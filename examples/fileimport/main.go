@@ -27,7 +27,8 @@ func main() {
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{Use: "fileimport", Short: "Import a CSV file into PostgreSQL, every record once"}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(importCommand(), demoCommand(), demoImporterCommand())
+	root.AddCommand(importCommand())
+	root.AddCommand(demoCommands()...)
 	return root
 }
 

@@ -1,13 +1,13 @@
-package main
+package incident
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -16,10 +16,10 @@ const stepTimeout = 30 * time.Second
 
 // demo plays the acts.
 type demo struct {
-	demoOptions
+	options
 	scratch scratch
 	pool    *pgxpool.Pool
-	out     io.Writer
+	out     cli.Screen
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -27,19 +27,19 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	var outcomes []outcome
-	for i, a := range demoActs {
+	for i, a := range acts {
 		title := fmt.Sprintf("%d. %s", i+1, a.title)
-		fmt.Fprintf(d.out, "\n%s\n%s\n%s\n\n", title, strings.Repeat("=", len(title)), a.intro)
+		fmt.Fprintf(d.out.W, "\n%s\n%s\n%s\n\n", d.out.Paint(title, cli.Bold), strings.Repeat("=", len(title)), a.intro)
 		o, err := d.play(ctx, a)
 		if err != nil {
 			return fmt.Errorf("act %d, %s: %w", i+1, a.title, err)
 		}
-		fmt.Fprintf(d.out, "\nrecords in the file %s; rows in the table %s; duplicates %s\n",
-			number(d.records), number(o.rows), number(o.duplicates()))
-		if err := a.check(d.demoOptions, o); err != nil {
+		fmt.Fprintf(d.out.W, "\nrecords %s; rows in the table %s; %s; refused writes %s\n",
+			cli.Number(d.records), cli.Number(o.rows), d.out.Paint("duplicates "+cli.Number(o.duplicates()), verdict(o)), cli.Number(o.refused))
+		if err := a.check(d.options, o); err != nil {
 			return fmt.Errorf("act %d, %s, did not come out as promised: %w", i+1, a.title, err)
 		}
-		fmt.Fprintf(d.out, "%s\n", a.explain(d.demoOptions, o))
+		fmt.Fprintf(d.out.W, "%s\n", a.explain(d.options, o))
 		outcomes = append(outcomes, o)
 	}
 	d.conclude(outcomes)
@@ -52,27 +52,35 @@ func (d *demo) introduce(ctx context.Context) error {
 		return err
 	}
 	version, _, _ = strings.Cut(version, " ") // without the packager's name
-	fmt.Fprintf(d.out, "PostgreSQL %s; scratch schema %s, dropped at the end.\n", version, d.scratch)
-	fmt.Fprintf(d.out, `
+	fmt.Fprintf(d.out.W, "PostgreSQL %s; scratch schema %s, dropped at the end.\n", version, d.scratch)
+	fmt.Fprintf(d.out.W, `
 The incident, three times. Importers A and B are given the same file of %s
 records. A is stopped in the middle, as by a long garbage collection or a frozen
 machine, for longer than a lease lasts (%s). B begins. Then A wakes up, and
 doesn't know that it was gone. Both are real processes, and the stop is real.
-`, number(d.records), d.ttl)
+`, cli.Number(d.records), d.ttl)
 	return nil
 }
 
 func (d *demo) conclude(outcomes []outcome) {
-	fmt.Fprintf(d.out, "\nWhat came of it\n\n  %-25s %8s %11s\n", "", "rows", "duplicates")
+	fmt.Fprintf(d.out.W, "\n%s\n\n  %-25s %7s %10s %7s\n", d.out.Paint("What came of it", cli.Bold), "", "rows", "duplicates", "refused")
 	for i, o := range outcomes {
-		fmt.Fprintf(d.out, "  %d. %-22s %8s %11s   %s\n", i+1, demoActs[i].title,
-			number(o.rows), number(o.duplicates()), demoActs[i].lesson)
+		duplicates := fmt.Sprintf("%10s", cli.Number(o.duplicates()))
+		fmt.Fprintf(d.out.W, "  %d. %-22s %7s %s %7s  %s\n", i+1, acts[i].title,
+			cli.Number(o.rows), d.out.Paint(duplicates, verdict(o)), cli.Number(o.refused), acts[i].lesson)
 	}
-	fmt.Fprint(d.out, `
+	fmt.Fprintf(d.out.W, `
 Take the unique key (3) where a record has one, the fence (2) where it has none,
 and a lease alone (1) only to save work, never to be right.
-"fileimport import" has (1) and (3). More about all three: README.md.
-`)
+%s
+`, d.Next)
+}
+
+func verdict(o outcome) cli.Style {
+	if o.duplicates() > 0 {
+		return cli.Bad
+	}
+	return cli.Good
 }
 
 // play runs one act, in an order that nothing is left to chance in: each step

@@ -1,10 +1,12 @@
-package main
+package incident
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/gatepost/gatepost/internal/cli"
 )
 
 // performance is one act while it is played.
@@ -43,7 +45,8 @@ func (p *performance) stopA(ctx context.Context) (err error) {
 	if err := p.a.stop(ctx); err != nil {
 		return err
 	}
-	p.line.event("A", "IS STOPPED (SIGSTOP)", "")
+	p.line.stopped = true
+	p.line.event("A", cell{"IS STOPPED (SIGSTOP)", cli.Warn}, cell{})
 	return p.a.proceed()
 }
 
@@ -57,7 +60,7 @@ func (p *performance) awaitLapse(ctx context.Context) error {
 		return lapsed, err
 	})
 	if err == nil {
-		p.line.event("", "", "A's lease has lapsed")
+		p.line.event("", cell{}, cell{"A's lease has lapsed", cli.Warn})
 	}
 	return err
 }
@@ -82,7 +85,8 @@ func (p *performance) wakeA(ctx context.Context) error {
 	if !stopped {
 		return errors.New("importer A was to be stopped until now, but somebody woke it")
 	}
-	p.line.event("A", "WAKES UP (SIGCONT)", "")
+	p.line.stopped = false
+	p.line.event("A", cell{"WAKES UP (SIGCONT)", cli.Warn}, cell{})
 	if err := p.a.wake(); err != nil {
 		return err
 	}
@@ -140,8 +144,8 @@ func (p *performance) next(ctx context.Context) (childEvent, error) {
 
 // tell prints an event and remembers what the outcome is made of.
 func (p *performance) tell(e childEvent) {
-	does, database := p.words(e.child.who, e.demoEvent)
-	p.line.event(e.child.who, does, database)
+	does, database := p.words(e.child.who, e.event)
+	p.line.event(e.child.who, cell{text: does}, cell{database, p.style(e.event)})
 	token, ending := &p.outcome.tokenA, &p.outcome.a
 	if e.child == p.b {
 		token, ending = &p.outcome.tokenB, &p.outcome.b
@@ -149,14 +153,29 @@ func (p *performance) tell(e childEvent) {
 	switch e.Kind {
 	case eventBegun:
 		*token = e.Token
-	case eventRefused, eventDone:
-		*ending = e.demoEvent
+	case eventRefused:
+		p.outcome.refused++
+		*ending = e.event
+	case eventDone:
+		*ending = e.event
+	}
+}
+
+// style is how the database's answer looks: the one that the act is about stands out.
+func (p *performance) style(e event) cli.Style {
+	switch e.Kind {
+	case eventRenewed:
+		return cli.Bad
+	case eventRefused:
+		return cli.Good
+	default:
+		return cli.Plain
 	}
 }
 
 // words says in plain language what an importer did and how the database answered.
-func (p *performance) words(who string, e demoEvent) (does, database string) {
-	span := fmt.Sprintf("%s to %s", number(e.First), number(e.Last))
+func (p *performance) words(who string, e event) (does, database string) {
+	span := fmt.Sprintf("%s to %s", cli.Number(e.First), cli.Number(e.Last))
 	switch e.Kind {
 	case eventBegun:
 		return p.beginning(e)
@@ -167,17 +186,17 @@ func (p *performance) words(who string, e demoEvent) (does, database string) {
 	case eventRefused:
 		return "writes " + span + "; ends on the error", fmt.Sprintf("REFUSED, FencedError: the current token is %d", e.Current)
 	default:
-		return "ends with the file", fmt.Sprintf("%s rows are %s's", number(e.Inserted), who)
+		return "ends with the file", fmt.Sprintf("%s rows are %s's", cli.Number(e.Inserted), who)
 	}
 }
 
-func (p *performance) beginning(e demoEvent) (does, database string) {
+func (p *performance) beginning(e event) (does, database string) {
 	if p.lapsed == "" {
 		return "begins, without a lease", ""
 	}
 	does, database = "takes the lease", "grants it"
 	if e.Last > 0 {
-		does += ", goes on at record " + number(e.Last+1)
+		does += ", goes on at record " + cli.Number(e.Last+1)
 	}
 	if e.Token > 0 {
 		database = fmt.Sprintf("grants it with token %d", e.Token)
@@ -185,12 +204,12 @@ func (p *performance) beginning(e demoEvent) (does, database string) {
 	return does, database
 }
 
-func (p *performance) committed(e demoEvent) string {
+func (p *performance) committed(e event) string {
 	switch p.guard {
 	case guardFenced:
 		return "token is current: committed"
 	case guardKeyed:
-		return fmt.Sprintf("%s inserted, %s already there", number(e.Inserted), number(e.Existed))
+		return fmt.Sprintf("%s inserted, %s already there", cli.Number(e.Inserted), cli.Number(e.Existed))
 	default:
 		return "committed"
 	}

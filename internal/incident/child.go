@@ -1,4 +1,4 @@
-package main
+package incident
 
 import (
 	"bufio"
@@ -18,16 +18,17 @@ import (
 // child is an importer that runs as a process of its own: this program, started
 // again.
 type child struct {
-	who   string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	done  chan struct{} // closed when it has ended and was waited for
+	program string // as which it reports
+	who     string
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	done    chan struct{} // closed when it has ended and was waited for
 }
 
 // childEvent is what a child reported, or that it is over.
 type childEvent struct {
 	child *child
-	demoEvent
+	event
 	over bool
 	err  error
 }
@@ -49,12 +50,12 @@ func (p *performance) start(who string) (*child, error) {
 	cmd := exec.Command(self, "demo-importer",
 		"--guard", p.guard, "--who", who, "--schema", string(p.scratch), "--ttl", p.ttl.String(),
 		"--records", strconv.FormatInt(p.records, 10), "--batch", strconv.FormatInt(p.batch(), 10))
-	cmd.Env = append(os.Environ(), demoURLVariable+"="+p.pool.Config().ConnString())
+	cmd.Env = append(os.Environ(), urlVariable+"="+p.pool.Config().ConnString())
 	cmd.SysProcAttr = childAttributes()
-	return startChild(who, cmd, p.events)
+	return startChild(p.Name, who, cmd, p.events)
 }
 
-func startChild(who string, cmd *exec.Cmd, events chan<- childEvent) (*child, error) {
+func startChild(program, who string, cmd *exec.Cmd, events chan<- childEvent) (*child, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func startChild(who string, cmd *exec.Cmd, events chan<- childEvent) (*child, er
 	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	c := &child{who: who, cmd: cmd, stdin: stdin, done: make(chan struct{})}
+	c := &child{program: program, who: who, cmd: cmd, stdin: stdin, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		// The child is killed when the THREAD that started it ends, where the
@@ -92,7 +93,7 @@ func (c *child) listen(stdout io.Reader, events chan<- childEvent) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		e := childEvent{child: c}
-		if err := json.Unmarshal(lines.Bytes(), &e.demoEvent); err != nil {
+		if err := json.Unmarshal(lines.Bytes(), &e.event); err != nil {
 			e.err = fmt.Errorf("importer %s wrote %q: %w", c.who, lines.Text(), err)
 		}
 		events <- e
@@ -105,7 +106,7 @@ func (c *child) result(err error, stderr string) error {
 		return nil
 	}
 	if text := strings.TrimSpace(stderr); text != "" {
-		return fmt.Errorf("importer %s: %s", c.who, strings.TrimPrefix(text, "fileimport: "))
+		return fmt.Errorf("importer %s: %s", c.who, strings.TrimPrefix(text, c.program+": "))
 	}
 	return fmt.Errorf("importer %s: %w", c.who, err)
 }

@@ -1,4 +1,4 @@
-package main
+package incident
 
 import (
 	"context"
@@ -16,20 +16,20 @@ const naiveTable = `
 
 // naiveGuard is a lease that its renewal does not check.
 type naiveGuard struct {
-	demoImport
+	importing
 	pool *pgxpool.Pool
 }
 
-func (g *naiveGuard) begin(ctx context.Context) (demoEvent, error) {
+func (g *naiveGuard) begin(ctx context.Context) (event, error) {
 	tag, err := g.pool.Exec(ctx, g.scratch.sql(`INSERT INTO demo.naive_lease AS l (name, holder, expires_at)
 		VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond')
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
 		WHERE l.expires_at <= clock_timestamp()`), string(g.scratch), g.who, g.ttl.Microseconds())
 	if err != nil {
-		return demoEvent{}, err
+		return event{}, err
 	}
 	if tag.RowsAffected() == 0 {
-		return demoEvent{}, errors.New("the naive lease is held by another")
+		return event{}, errors.New("the naive lease is held by another")
 	}
 	return g.position(ctx, g.pool)
 }

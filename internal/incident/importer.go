@@ -1,4 +1,4 @@
-package main
+package incident
 
 import (
 	"bufio"
@@ -18,14 +18,14 @@ import (
 	"github.com/gatepost/gatepost/pglock"
 )
 
-// demoURLVariable hands the database to an importer: a command line can be read
+// urlVariable hands the database to an importer: a command line can be read
 // by everybody on the machine, an environment can't.
-const demoURLVariable = "GATEPOST_DEMO_DATABASE_URL"
+const urlVariable = "GATEPOST_DEMO_DATABASE_URL"
 
-// demoFile is the file that is imported. It is made up, record by record.
-const demoFile = "orders.csv"
+// fileName is the file that is imported. It is made up, record by record.
+const fileName = "orders.csv"
 
-func demoContent(line int64) string { return fmt.Sprintf("order %d", line) }
+func content(line int64) string { return fmt.Sprintf("order %d", line) }
 
 // What an importer reports, in this order.
 const (
@@ -36,9 +36,9 @@ const (
 	eventDone      = "done"      // the end
 )
 
-// demoEvent is a line of JSON that an importer writes. Inserted and Existed are
+// event is a line of JSON that an importer writes. Inserted and Existed are
 // totals of what it committed.
-type demoEvent struct {
+type event struct {
 	Kind     string `json:"kind"`
 	Token    int64  `json:"token,omitempty"`
 	Current  int64  `json:"current,omitempty"`
@@ -48,17 +48,17 @@ type demoEvent struct {
 	Existed  int64  `json:"existed,omitempty"`
 }
 
-// demoImport is what the importers of all acts have in common.
-type demoImport struct {
+// importing is what the importers of all acts have in common.
+type importing struct {
 	who            string
 	scratch        scratch
 	ttl            time.Duration
 	records, batch int64
 }
 
-// demoImporterCommand is the process that the demo starts twice an act.
-func demoImporterCommand() *cobra.Command {
-	var im demoImport
+// importerCommand is the process that the demo starts twice an act.
+func (p Program) importerCommand() *cobra.Command {
+	var im importing
 	var guard, schema string
 	cmd := &cobra.Command{
 		Use:    "demo-importer",
@@ -67,7 +67,7 @@ func demoImporterCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !scratchName.MatchString(schema) || im.batch < 1 {
-				return usageError(errors.New("this command is the demo's own; use fileimport demo"))
+				return cli.UsageError{Err: fmt.Errorf("this command is the demo's own; use %s demo", p.Name)}
 			}
 			im.scratch = scratch(schema)
 			return im.start(cmd.Context(), guard, cmd.InOrStdin(), cmd.OutOrStdout())
@@ -83,28 +83,28 @@ func demoImporterCommand() *cobra.Command {
 	return cmd
 }
 
-func (im demoImport) start(ctx context.Context, kind string, in io.Reader, out io.Writer) (err error) {
-	pool, err := cli.Connect(ctx, os.Getenv(demoURLVariable))
+func (im importing) start(ctx context.Context, kind string, in io.Reader, out io.Writer) (err error) {
+	pool, err := cli.Connect(ctx, os.Getenv(urlVariable))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	guard, err := newDemoGuard(kind, im, pool)
+	guard, err := newGuard(kind, im, pool)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, guard.end(context.WithoutCancel(ctx))) }()
-	run := importerRun{demoImport: im, guard: guard, in: bufio.NewReader(in), out: json.NewEncoder(out)}
+	run := importerRun{importing: im, guard: guard, in: bufio.NewReader(in), out: json.NewEncoder(out)}
 	return run.run(ctx)
 }
 
 // importerRun is one import, from where the guard says to the end of the file.
 type importerRun struct {
-	demoImport
-	guard demoGuard
+	importing
+	guard guard
 	in    *bufio.Reader
 	out   *json.Encoder
-	total demoEvent
+	total event
 }
 
 func (r *importerRun) run(ctx context.Context) error {
@@ -144,7 +144,7 @@ func (r *importerRun) beforeBatch(ctx context.Context, second bool) error {
 			return fmt.Errorf("the demo has ended: %w", err)
 		}
 	}
-	guard, ok := r.guard.(demoRenewer)
+	guard, ok := r.guard.(renewer)
 	if !ok {
 		return nil
 	}
@@ -177,14 +177,14 @@ func (r *importerRun) report(kind string) error {
 }
 
 // insert writes records without a key, and the new position with them.
-func (im demoImport) insert(ctx context.Context, tx pgx.Tx, first, last int64) (int64, error) {
+func (im importing) insert(ctx context.Context, tx pgx.Tx, first, last int64) (int64, error) {
 	var lines []int64
 	var contents []string
 	for line := first; line <= last; line++ {
-		lines, contents = append(lines, line), append(contents, demoContent(line))
+		lines, contents = append(lines, line), append(contents, content(line))
 	}
 	tag, err := tx.Exec(ctx, im.scratch.sql(`INSERT INTO demo.orders (file, line, content, importer)
-		SELECT $1, unnest($2::bigint[]), unnest($3::text[]), $4`), demoFile, lines, contents, im.who)
+		SELECT $1, unnest($2::bigint[]), unnest($3::text[]), $4`), fileName, lines, contents, im.who)
 	if err != nil {
 		return 0, err
 	}
@@ -193,7 +193,7 @@ func (im demoImport) insert(ctx context.Context, tx pgx.Tx, first, last int64) (
 }
 
 // position is how far the file has been imported.
-func (im demoImport) position(ctx context.Context, pool *pgxpool.Pool) (e demoEvent, err error) {
+func (im importing) position(ctx context.Context, pool *pgxpool.Pool) (e event, err error) {
 	err = pool.QueryRow(ctx, im.scratch.sql(`SELECT line FROM demo.position`)).Scan(&e.Last)
 	return e, err
 }

@@ -1,4 +1,4 @@
-package main
+package incident
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/pglock"
 )
 
@@ -18,47 +19,47 @@ const (
 	guardKeyed  = "keyed"
 )
 
-// demoGuard is what an importer relies on to import each record once.
-type demoGuard interface {
+// guard is what an importer relies on to import each record once.
+type guard interface {
 	// begin takes the lease, if there is one, and says behind which record the
 	// import goes on, in Last.
-	begin(ctx context.Context) (demoEvent, error)
+	begin(ctx context.Context) (event, error)
 	// write imports the records first to last, in a transaction.
 	write(ctx context.Context, first, last int64) (inserted, existed int64, err error)
 	end(ctx context.Context) error
 }
 
-// demoRenewer is a guard that is to be renewed by hand, before each batch.
-type demoRenewer interface {
+// renewer is a guard that is to be renewed by hand, before each batch.
+type renewer interface {
 	renew(ctx context.Context) error
 }
 
-func newDemoGuard(kind string, im demoImport, pool *pgxpool.Pool) (demoGuard, error) {
+func newGuard(kind string, im importing, pool *pgxpool.Pool) (guard, error) {
 	switch kind {
 	case guardNaive:
-		return &naiveGuard{demoImport: im, pool: pool}, nil
+		return &naiveGuard{importing: im, pool: pool}, nil
 	case guardFenced:
 		client, err := pglock.New(pool, pglock.Config{Holder: "importer " + im.who, TTL: im.ttl})
-		return &fencedGuard{demoImport: im, pool: pool, client: client}, err
+		return &fencedGuard{importing: im, pool: pool, client: client}, err
 	case guardKeyed:
-		return &keyedGuard{demoImport: im, pool: pool}, nil
+		return &keyedGuard{importing: im, pool: pool}, nil
 	default:
-		return nil, usageError(fmt.Errorf("--guard %q is not known", kind))
+		return nil, cli.UsageError{Err: fmt.Errorf("--guard %q is not known", kind)}
 	}
 }
 
 // fencedGuard is a lease, and a fence around each write.
 type fencedGuard struct {
-	demoImport
+	importing
 	pool   *pgxpool.Pool
 	client *pglock.Client
 	lease  *pglock.Lease
 }
 
-func (g *fencedGuard) begin(ctx context.Context) (demoEvent, error) {
+func (g *fencedGuard) begin(ctx context.Context) (event, error) {
 	lease, err := g.client.Acquire(ctx, string(g.scratch), nil)
 	if err != nil {
-		return demoEvent{}, err
+		return event{}, err
 	}
 	g.lease = lease
 	// Read after the lease was granted: no fenced transaction of the holder
@@ -82,11 +83,11 @@ func (g *fencedGuard) end(ctx context.Context) error { return g.client.Close(ctx
 
 // keyedGuard is a unique key, and nothing else.
 type keyedGuard struct {
-	demoImport
+	importing
 	pool *pgxpool.Pool
 }
 
-func (g *keyedGuard) begin(context.Context) (demoEvent, error) { return demoEvent{}, nil }
+func (g *keyedGuard) begin(context.Context) (event, error) { return event{}, nil }
 
 func (g *keyedGuard) write(ctx context.Context, first, last int64) (inserted, existed int64, err error) {
 	var counts idem.Counts
@@ -97,7 +98,7 @@ func (g *keyedGuard) write(ctx context.Context, first, last int64) (inserted, ex
 			Key:     []string{"file", "line"},
 		}, pgx.CopyFromSlice(int(last-first+1), func(i int) ([]any, error) {
 			line := first + int64(i)
-			return []any{demoFile, line, demoContent(line), g.who}, nil
+			return []any{fileName, line, content(line), g.who}, nil
 		}))
 		return err
 	})

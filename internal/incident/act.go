@@ -1,24 +1,29 @@
-package main
+package incident
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gatepost/gatepost/internal/cli"
+)
 
 // act is one way to import, and what has to come of it.
 type act struct {
-	guard   string // the importers', see newDemoGuard
+	guard   string // the importers', see newGuard
 	title   string
 	intro   string
 	tables  string // SQL: makes the tables that it works on
 	lapsed  string // SQL: whether the lease is over; empty: there is no lease
 	onWake  string // the event that A's waking has to lead to; empty: none
-	check   func(demoOptions, outcome) error
-	explain func(demoOptions, outcome) string
-	lesson  string // for the table at the end, 28 characters
+	check   func(options, outcome) error
+	explain func(options, outcome) string
+	lesson  string // for the table at the end, 24 characters
 }
 
 // outcome is what an act came to.
 type outcome struct {
 	rows, distinct int64
-	a, b           demoEvent // how each importer ended
+	refused        int64 // writes, as the importers reported them
+	a, b           event // how each importer ended
 	tokenA, tokenB int64
 }
 
@@ -30,7 +35,7 @@ const ordersTable = `
 	CREATE TABLE demo.position (line bigint NOT NULL);
 	INSERT INTO demo.position VALUES (0);`
 
-var demoActs = []act{
+var acts = []act{
 	{
 		guard: guardNaive,
 		title: "a lease alone",
@@ -41,13 +46,13 @@ var demoActs = []act{
 		lapsed: `SELECT expires_at <= clock_timestamp() FROM demo.naive_lease WHERE name = $1`,
 		onWake: eventRenewed,
 		check:  checkNaive,
-		explain: func(o demoOptions, _ outcome) string {
+		explain: func(o options, _ outcome) string {
 			return fmt.Sprintf("A had imported %s when it was stopped. B went on behind that, and so did A when\n"+
 				"it woke up: each of the other %s records is there twice. A renewal that asks\n"+
 				"whose lease it is does not fix it: the stop can come between it and the write.",
-				number(o.batch()), number(o.records-o.batch()))
+				cli.Number(o.batch()), cli.Number(o.records-o.batch()))
 		},
-		lesson: "says who should, not who can",
+		lesson: "says who should, no more",
 	},
 	{
 		guard: guardFenced,
@@ -59,9 +64,9 @@ var demoActs = []act{
 		lapsed: `SELECT expires_at <= clock_timestamp() FROM gatepost.leases WHERE name = $1`,
 		onWake: eventRefused,
 		check:  checkFenced,
-		explain: func(o demoOptions, _ outcome) string {
+		explain: func(o options, _ outcome) string {
 			return fmt.Sprintf("What A had committed before the stop, %s, stayed, and B went on behind it.\n"+
-				"What A tried after that was refused by the database: *pglock.FencedError.", number(o.batch()))
+				"What A tried after that was refused by the database: *pglock.FencedError.", cli.Number(o.batch()))
 		},
 		lesson: "who lost it cannot write",
 	},
@@ -73,28 +78,29 @@ var demoActs = []act{
 			"idem.CopyOnce leaves out what is there.",
 		tables: ordersTable + `ALTER TABLE demo.orders ADD UNIQUE (file, line);`,
 		check:  checkKeyed,
-		explain: func(_ demoOptions, out outcome) string {
+		explain: func(_ options, out outcome) string {
 			return fmt.Sprintf("                inserted   already there\n"+
 				"  importer A  %10s      %10s\n"+
 				"  importer B  %10s      %10s\n"+
 				"Both ran to the end, and it was harmless. Who is faster varies.",
-				number(out.a.Inserted), number(out.a.Existed), number(out.b.Inserted), number(out.b.Existed))
+				cli.Number(out.a.Inserted), cli.Number(out.a.Existed), cli.Number(out.b.Inserted), cli.Number(out.b.Existed))
 		},
-		lesson: "running twice is harmless",
+		lesson: "twice is harmless",
 	},
 }
 
-func checkNaive(o demoOptions, out outcome) error {
+func checkNaive(o options, out outcome) error {
 	left := o.records - o.batch()
 	return firstWrong(
 		equal("records inserted by A", out.a.Inserted, o.records),
 		equal("records inserted by B", out.b.Inserted, left),
 		equal("records in the table", out.distinct, o.records),
 		equal("duplicates", out.duplicates(), left),
+		equal("refused writes", out.refused, 0),
 	)
 }
 
-func checkFenced(o demoOptions, out outcome) error {
+func checkFenced(o options, out outcome) error {
 	if out.tokenB <= out.tokenA {
 		return fmt.Errorf("B's token %d is not above A's %d", out.tokenB, out.tokenA)
 	}
@@ -105,22 +111,24 @@ func checkFenced(o demoOptions, out outcome) error {
 		equal("records inserted by B", out.b.Inserted, o.records-o.batch()),
 		equal("records in the table", out.distinct, o.records),
 		equal("duplicates", out.duplicates(), 0),
+		equal("refused writes", out.refused, 1),
 	)
 }
 
-func checkKeyed(o demoOptions, out outcome) error {
+func checkKeyed(o options, out outcome) error {
 	return firstWrong(
 		equal("records that A went through", out.a.Inserted+out.a.Existed, o.records),
 		equal("records that B went through", out.b.Inserted+out.b.Existed, o.records),
 		equal("records inserted by A and B", out.a.Inserted+out.b.Inserted, o.records),
 		equal("records in the table", out.distinct, o.records),
 		equal("duplicates", out.duplicates(), 0),
+		equal("refused writes", out.refused, 0),
 	)
 }
 
 func equal(what string, got, want int64) error {
 	if got != want {
-		return fmt.Errorf("%s: %s, not the %s that were promised", what, number(got), number(want))
+		return fmt.Errorf("%s: %s, not the %s that were promised", what, cli.Number(got), cli.Number(want))
 	}
 	return nil
 }
