@@ -71,6 +71,13 @@ func complete(root *cobra.Command, conn *connection) {
 	if ls, _, err := root.Find([]string{"keys", "ls"}); err == nil {
 		completeKeyFlags(ls, conn)
 	}
+	for _, cmd := range root.Commands() {
+		if cmd.Flags().Lookup("prefix") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("prefix", func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return conn.complete(cmd, leaseNames, nil, begun)
+			})
+		}
+	}
 }
 
 // afterNames says what follows the words that are in the database: for run, a command.

@@ -52,12 +52,6 @@ func (c connection) with(ctx context.Context, fn func(context.Context, database)
 	return fn(ctx, database{pool, client})
 }
 
-// The groups that the help lists commands in.
-const (
-	groupLeases = "leases"
-	groupKeys   = "keys"
-)
-
 func rootCommand() *cobra.Command {
 	var conn connection
 	root := &cobra.Command{
@@ -70,15 +64,18 @@ variables that psql uses.
 
 Exit codes: 0 done, 1 error, 2 usage, 75 the lease is held by another, 76 the
 lease was lost while the command ran.`,
+		Example: `  gatepost demo          what it is about, in ten seconds, without a database
+  gatepost migrate up    its tables, into a database of yours
+  gatepost watch         who holds what, as it changes`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
-	root.AddGroup(&cobra.Group{ID: groupLeases, Title: "Leases:"}, &cobra.Group{ID: groupKeys, Title: "Idempotency keys:"})
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
 	root.AddCommand(keysCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
 	root.AddCommand(demo(&conn).Commands()...)
 	completionCommand(root)
 	complete(root, &conn)
+	group(root)
 	return root
 }
 

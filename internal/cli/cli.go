@@ -46,6 +46,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
+	foldHelp(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 
 	err := known(root, args)

@@ -10,12 +10,11 @@ import (
 	"os"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/cli"
+	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-
-	"github.com/gatepost/gatepost/internal/cli"
-	"github.com/gatepost/gatepost/pglock"
 )
 
 // urlVariable hands the database to an importer: a command line can be read

@@ -25,8 +25,6 @@ type Program struct {
 	Name string
 	// URL is where the program's own --database-url is; nil gives the demo that flag.
 	URL *string
-	// GroupID is that of the command in the program's help.
-	GroupID string
 	// Next says what to do after the demo.
 	Next string
 }
@@ -47,9 +45,8 @@ type options struct {
 func (p Program) demoCommand() *cobra.Command {
 	opts := options{Program: p}
 	cmd := &cobra.Command{
-		Use:     "demo",
-		GroupID: p.GroupID,
-		Short:   "Replay the incident, three ways, with a process that is really stopped",
+		Use:   "demo",
+		Short: "Replay the incident, three ways, with a process that is really stopped",
 		Long: `Replay the incident, three ways: an importer holds a lease, is stopped for
 longer than the lease lasts, and wakes up when a second one has begun on the
 same file.

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/gatepost/gatepost/pglock"
 )
 
 // scratch is the schema that a demo works in, and the name of its lease.

@@ -1,7 +1,7 @@
 // Package operator is what the command line asks of a database beyond the API of
-// pglock and idem: who waits for a lease, which transactions lock its row, and how to
-// take a lease from its holder. It holds no state and never waits for a lock longer
-// than lockTimeout.
+// pglock and idem: who waits for a lease, which transactions lock its row, how to take
+// a lease from its holder, what has become of idempotency keys, and what can be
+// removed. It holds no state and never waits for a lock longer than lockTimeout.
 package operator
 
 import (
