@@ -34,10 +34,10 @@ func benchCommand(conn *connection) *cobra.Command {
 		Long: `Measure on your database what Gatepost costs, as ratios to the statements that
 you would otherwise write: all rows of the table, or those that are named.
 
-Ours and the plain statement run in turns, in blocks: a pair is a block of each, the
-order swapped with every pair. A ratio is that of the medians of two blocks; the
-table shows the median over the pairs, and the least and the most of them. Work is
-counted apart from that: statements, round trips, transaction ids, bytes of WAL.
+Ours and the plain statement run in turns, in the order swapped with each turn; a
+pair is a block of each. A ratio is that of the medians of two blocks; the table
+shows the median over the pairs, and the least and the most of them. Work is counted
+apart from that: statements, round trips, transaction ids (xids), bytes of WAL.
 
 It works in a schema of its own and under names of its own in gatepost's tables, and
 removes them at the end, also after Ctrl-C. It needs the schema gatepost (gatepost

@@ -1,11 +1,11 @@
 // Package bench measures what Gatepost costs on a given database, as ratios to the
 // statements that a user would otherwise write.
 //
-// What is compared runs in turns on the same server: a block of ours, a block of the
-// plain statement, and in the next pair the other way round, so that a machine that
-// gets slower or faster meanwhile does so for both. The ratio of a pair is that of the
-// medians of its two blocks; the ratio of a row is the median over the pairs. What can
-// be counted is counted, apart from the timing.
+// What is compared runs in turns on the same server: some of ours, some of the plain
+// statement, and then the other way round, so that a machine that gets slower or faster
+// meanwhile does so for both. A pair is a block of each; its ratio is that of the medians
+// of the two, and the ratio of a row is the median over the pairs. What can be counted is
+// counted, apart from the timing.
 //
 // It is not a benchmark of PostgreSQL or of the machine: the times are shown, and the
 // ratios are meant. They hold for a server that is far from its limits.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,24 +10,18 @@ import (
 // op is one operation.
 type op func(ctx context.Context) error
 
-// block runs about n operations and gives the median of what they took.
-type block func(ctx context.Context, n int) (time.Duration, error)
+// block runs about n operations and says how long each took.
+type block func(ctx context.Context, n int) ([]time.Duration, error)
 
 // oneByOne is a block of a single client.
 func oneByOne(do op) block {
-	return func(ctx context.Context, n int) (time.Duration, error) {
-		durations, err := repeat(ctx, n, do)
-		if err != nil {
-			return 0, err
-		}
-		return p50(durations), nil
-	}
+	return func(ctx context.Context, n int) ([]time.Duration, error) { return repeat(ctx, n, do) }
 }
 
 // crowd is a block of several clients at once, each of which runs a quarter of n
 // operations.
 func crowd(clients int, do op) block {
-	return func(ctx context.Context, n int) (time.Duration, error) {
+	return func(ctx context.Context, n int) ([]time.Duration, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		durations := make([][]time.Duration, clients)
@@ -41,13 +36,9 @@ func crowd(clients int, do op) block {
 		}
 		working.Wait()
 		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
-		var all []time.Duration
-		for _, d := range durations {
-			all = append(all, d...)
-		}
-		return p50(all), nil
+		return slices.Concat(durations...), nil
 	}
 }
 
@@ -64,34 +55,55 @@ func repeat(ctx context.Context, n int, do op) ([]time.Duration, error) {
 	return durations, nil
 }
 
-// compare measures pairs of blocks, the order swapped with each pair. A short block of
+// A block of a single client is cut into turns of so many operations, ours and plain
+// ones, so that a disk that changes its pace in the middle of a pair does so for both.
+const turn = 20
+
+// compare measures pairs of blocks, the order swapped with each turn. A short block of
 // each, which doesn't count, comes before.
-func (e *env) compare(ctx context.Context, ours, plain block) (*Ratio, error) {
+func (e *env) compare(ctx context.Context, turns int, ours, plain block) (*Ratio, error) {
 	for _, run := range []block{ours, plain} {
 		if _, err := run(ctx, max(e.Block/4, 2)); err != nil {
 			return nil, err
 		}
 	}
-	return e.pairs(ctx, func(ctx context.Context, swapped bool) (o, p time.Duration, err error) {
-		if swapped {
-			if p, err = plain(ctx, e.Block); err == nil {
-				o, err = ours(ctx, e.Block)
+	swapped := false
+	return e.pairs(ctx, func(ctx context.Context) (time.Duration, time.Duration, error) {
+		var taken [2][]time.Duration // ours, plain
+		for i := range turns {
+			n := e.Block*(i+1)/turns - e.Block*i/turns
+			if err := oneTurn(ctx, n, swapped, &taken, ours, plain); err != nil {
+				return 0, 0, err
 			}
-			return o, p, err
+			swapped = !swapped
 		}
-		if o, err = ours(ctx, e.Block); err == nil {
-			p, err = plain(ctx, e.Block)
-		}
-		return o, p, err
+		return p50(taken[0]), p50(taken[1]), nil
 	})
 }
 
+func oneTurn(ctx context.Context, n int, swapped bool, taken *[2][]time.Duration, sides ...block) error {
+	for i := range sides {
+		if swapped {
+			i = 1 - i
+		}
+		durations, err := sides[i](ctx, n)
+		if err != nil {
+			return err
+		}
+		taken[i] = append(taken[i], durations...)
+	}
+	return nil
+}
+
+// turns is how many turns a block of a single client has.
+func (e *env) turns() int { return max(e.Block/turn, 1) }
+
 // pairs repeats a comparison and sums it up.
-func (e *env) pairs(ctx context.Context, once func(ctx context.Context, swapped bool) (ours, plain time.Duration, err error)) (*Ratio, error) {
+func (e *env) pairs(ctx context.Context, once func(context.Context) (ours, plain time.Duration, err error)) (*Ratio, error) {
 	var ours, plain []time.Duration
 	for i := range e.Pairs {
 		e.Progress(e.row, i+1, e.Pairs)
-		o, p, err := once(ctx, i%2 == 1)
+		o, p, err := once(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ func (e *env) duel(ctx context.Context, r *Result, d duel) error {
 	err := e.with(ctx, e.config, pglock.Config{}, func(pool *pgxpool.Pool, client *pglock.Client) (err error) {
 		ours, plain, err := d.prepare(ctx, pool, client)
 		if err == nil {
-			r.Ratio, err = e.compare(ctx, d.block(ours), d.block(plain))
+			r.Ratio, err = d.compare(ctx, e, ours, plain)
 		}
 		return err
 	})
@@ -52,9 +52,9 @@ func (d duel) prepare(ctx context.Context, pool *pgxpool.Pool, client *pglock.Cl
 	return ours, plain, err
 }
 
-func (d duel) block(do op) block {
+func (d duel) compare(ctx context.Context, e *env, ours, plain op) (*Ratio, error) {
 	if d.clients > 1 {
-		return crowd(d.clients, do)
+		return e.compare(ctx, 1, crowd(d.clients, ours), crowd(d.clients, plain))
 	}
-	return oneByOne(do)
+	return e.compare(ctx, e.turns(), oneByOne(ours), oneByOne(plain))
 }

@@ -20,7 +20,7 @@ func handOff(waiters int) func(context.Context, *env, *Result) error {
 	return func(ctx context.Context, e *env, r *Result) error {
 		err := e.with(ctx, e.config, pglock.Config{}, func(_ *pgxpool.Pool, client *pglock.Client) error {
 			return e.relay(ctx, e.config, waiters, func(relay *relay) (err error) {
-				r.Ratio, err = e.compare(ctx, relay.block, oneByOne(cycle(client, e.lease("cycle"))))
+				r.Ratio, err = e.compare(ctx, 1, relay.block, oneByOne(cycle(client, e.lease("cycle"))))
 				return err
 			})
 		})
@@ -77,8 +77,8 @@ type relay struct {
 
 // relayed is what became of a block of hand-offs.
 type relayed struct {
-	p50 time.Duration
-	err error
+	taken []time.Duration
+	err   error
 }
 
 // relay runs fn on a relay of waiters that already wait.
@@ -109,19 +109,19 @@ func (e *env) relay(ctx context.Context, cfg *pgxpool.Config, waiters int, fn fu
 }
 
 // block makes n hand-offs.
-func (r *relay) block(ctx context.Context, n int) (time.Duration, error) {
+func (r *relay) block(ctx context.Context, n int) ([]time.Duration, error) {
 	select {
 	case r.runs <- n:
 	case done := <-r.done:
-		return 0, done.err
+		return nil, done.err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	select {
 	case done := <-r.done:
-		return done.p50, done.err
+		return done.taken, done.err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -150,7 +150,7 @@ func (r *relay) arrived(ctx context.Context) {
 	if r.left > 0 {
 		r.taken = append(r.taken, time.Since(r.released))
 		if r.left--; r.left == 0 {
-			r.tell(ctx, relayed{p50: p50(r.taken)})
+			r.tell(ctx, relayed{taken: r.taken})
 		}
 	}
 	if r.left == 0 {

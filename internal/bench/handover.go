@@ -13,10 +13,10 @@ import (
 func measureHandOff(ctx context.Context, e *env, r *Result) error {
 	return e.with(ctx, e.config, pglock.Config{}, func(_ *pgxpool.Pool, holder *pglock.Client) error {
 		err := e.with(ctx, e.config, pglock.Config{}, func(_ *pgxpool.Pool, waiter *pglock.Client) (err error) {
-			ours := func(ctx context.Context, n int) (time.Duration, error) {
+			ours := func(ctx context.Context, n int) ([]time.Duration, error) {
 				return e.handOvers(ctx, holder, waiter, max(n/4, 2), nil)
 			}
-			r.Ratio, err = e.compare(ctx, ours, oneByOne(cycle(holder, e.lease("cycle"))))
+			r.Ratio, err = e.compare(ctx, 1, ours, oneByOne(cycle(holder, e.lease("cycle"))))
 			return err
 		})
 		if err != nil {
@@ -42,16 +42,16 @@ func (e *env) countHandOff(ctx context.Context, r *Result) error {
 	})
 }
 
-// handOvers makes n hand-offs, and gives the median of what they took.
-func (e *env) handOvers(ctx context.Context, holder, waiter *pglock.Client, n int, s *span) (time.Duration, error) {
+// handOvers makes n hand-offs, and says how long each took.
+func (e *env) handOvers(ctx context.Context, holder, waiter *pglock.Client, n int, s *span) ([]time.Duration, error) {
 	taken := make([]time.Duration, n)
 	for i := range taken {
 		var err error
 		if taken[i], err = e.handOver(ctx, holder, waiter, s); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	return p50(taken), nil
+	return taken, nil
 }
 
 // handOver makes one hand-off, when the other one waits.

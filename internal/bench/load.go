@@ -17,17 +17,17 @@ const loadColumns = "file integer NOT NULL, line bigint NOT NULL, code text NOT 
 // index, each in one transaction.
 func measureImport(ctx context.Context, e *env, r *Result) (err error) {
 	text := e.loadText()
-	r.Ratio, err = e.pairs(ctx, func(ctx context.Context, swapped bool) (ours, plain time.Duration, err error) {
-		if swapped {
-			if plain, err = e.fill(ctx, func(ctx context.Context, table pgx.Identifier) error { return e.copyPlain(ctx, table, text) }); err == nil {
-				ours, err = e.fill(ctx, e.copyOnce)
-			}
-			return ours, plain, err
+	swapped := false
+	r.Ratio, err = e.pairs(ctx, func(ctx context.Context) (time.Duration, time.Duration, error) {
+		var taken [2][]time.Duration
+		defer func() { swapped = !swapped }()
+		err := oneTurn(ctx, 1, swapped, &taken, e.fill(e.copyOnce), e.fill(func(ctx context.Context, table pgx.Identifier) error {
+			return e.copyPlain(ctx, table, text)
+		}))
+		if err != nil {
+			return 0, 0, err
 		}
-		if ours, err = e.fill(ctx, e.copyOnce); err == nil {
-			plain, err = e.fill(ctx, func(ctx context.Context, table pgx.Identifier) error { return e.copyPlain(ctx, table, text) })
-		}
-		return ours, plain, err
+		return taken[0][0], taken[1][0], nil
 	})
 	return err
 }
@@ -35,37 +35,32 @@ func measureImport(ctx context.Context, e *env, r *Result) (err error) {
 // measureImportAgain compares CopyOnce of rows that are all there with CopyOnce of them
 // when none was.
 func measureImportAgain(ctx context.Context, e *env, r *Result) (err error) {
-	r.Ratio, err = e.pairs(ctx, func(ctx context.Context, _ bool) (again, first time.Duration, err error) {
-		_, err = e.fill(ctx, func(ctx context.Context, table pgx.Identifier) error {
-			start := time.Now()
-			if err := e.copyOnce(ctx, table); err != nil {
-				return err
+	r.Ratio, err = e.pairs(ctx, func(ctx context.Context) (again, first time.Duration, err error) {
+		_, err = e.fill(func(ctx context.Context, table pgx.Identifier) error {
+			taken, err := repeat(ctx, 2, func(ctx context.Context) error { return e.copyOnce(ctx, table) })
+			if err == nil {
+				first, again = taken[0], taken[1]
 			}
-			first = time.Since(start)
-			if err := e.copyOnce(ctx, table); err != nil {
-				return err
-			}
-			again = time.Since(start) - first
-			return nil
-		})
+			return err
+		})(ctx, 1)
 		return again, first, err
 	})
 	return err
 }
 
-// fill times what fills a new table, which is dropped then.
-func (e *env) fill(ctx context.Context, load func(context.Context, pgx.Identifier) error) (took time.Duration, err error) {
-	table, err := e.table(ctx, "load", loadColumns)
-	if err != nil {
-		return 0, err
+// fill is a block that fills one new table, which is dropped then.
+func (e *env) fill(load func(context.Context, pgx.Identifier) error) block {
+	return func(ctx context.Context, _ int) ([]time.Duration, error) {
+		table, err := e.table(ctx, "load", loadColumns)
+		if err != nil {
+			return nil, err
+		}
+		taken, err := repeat(ctx, 1, func(ctx context.Context) error { return load(ctx, table) })
+		if err == nil {
+			_, err = e.admin.Exec(ctx, "DROP TABLE "+table.Sanitize())
+		}
+		return taken, err
 	}
-	start := time.Now()
-	if err := load(ctx, table); err != nil {
-		return 0, err
-	}
-	took = time.Since(start)
-	_, err = e.admin.Exec(ctx, "DROP TABLE "+table.Sanitize())
-	return took, err
 }
 
 // copyOnce loads the rows by idem, as a program does that has read them from a file.

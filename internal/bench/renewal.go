@@ -23,18 +23,18 @@ func measureRenewal(ctx context.Context, e *env, r *Result) error {
 			return err
 		}
 		fenced := inTx(insert, func(ctx context.Context) (pgx.Tx, error) { return lease.BeginTx(ctx, pgx.TxOptions{}) })
-		r.Ratio, err = e.compare(ctx, among(fenced, lease.Renew), among(inTx(insert, pool.Begin), lease.Renew))
+		r.Ratio, err = e.compare(ctx, 1, among(fenced, lease.Renew), among(inTx(insert, pool.Begin), lease.Renew))
 		return err
 	})
 }
 
 // among is a block of an operation while 16 clients run another one.
 func among(others, do op) block {
-	return func(ctx context.Context, n int) (time.Duration, error) {
+	return func(ctx context.Context, n int) ([]time.Duration, error) {
 		w := startWriters(ctx, crowdSize, 2*crowdSize, others, nil)
 		if _, err := w.busy(ctx); err != nil {
 			_ = w.stop()
-			return 0, err
+			return nil, err
 		}
 		took, err := oneByOne(do)(ctx, max(n/4, 2))
 		if stopped := w.stop(); err == nil {

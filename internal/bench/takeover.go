@@ -20,7 +20,7 @@ func measureTakeover(ctx context.Context, e *env, r *Result) error {
 	}
 	return e.with(ctx, e.config, pglock.Config{}, func(_ *pgxpool.Pool, holder *pglock.Client) error {
 		return e.with(ctx, e.config, pglock.Config{}, func(_ *pgxpool.Pool, next *pglock.Client) error {
-			r.Ratio, err = e.pairs(ctx, func(ctx context.Context, _ bool) (waited, length time.Duration, err error) {
+			r.Ratio, err = e.pairs(ctx, func(ctx context.Context) (waited, length time.Duration, err error) {
 				return e.takeover(ctx, holder, next, insert)
 			})
 			return err
