@@ -1,0 +1,117 @@
+package doctor_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/doctor"
+	"github.com/jackc/pgx/v5"
+)
+
+// A table that somebody has locked, and a check that takes too long, are told, and the
+// other checks go on.
+func TestExamine_AFailedCheckIsToldAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	run(t, database, "ALTER TABLE gatepost.fences SET UNLOGGED")
+	conn := connect(t, database)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE gatepost.idempotency_keys"); err != nil {
+		t.Fatal(err)
+	}
+	opts := doctor.Options{Timeout: 300 * time.Millisecond}
+	var r *doctor.Report
+	until(t, "a look that only the lock stops", func() bool {
+		r = examine(t, database, opts)
+		return r.Failed() == 2
+	})
+	if got := found(r); len(got) != 3 || got[0] != "unlogged weakens gatepost.fences" {
+		t.Errorf("it found %q", got)
+	}
+	for _, check := range []string{"key-backlog", "key-running"} {
+		if f := result(t, r, check).Failed; !strings.Contains(f, "300ms") {
+			t.Errorf("%s failed by %q", check, f)
+		}
+	}
+}
+
+func TestExamine_WhatEndsItAllIsAnError(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none?connect_timeout=5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := doctor.Examine(t.Context(), cfg, doctor.Options{}); err == nil {
+		t.Error("without a server it has no error")
+	}
+}
+
+// It can't write, whatever it is tricked into calling: here a policy's function.
+func TestExamine_CanOnlyRead(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	role := makeRole(t, database, "")
+	run(t, database, insertLease("n", "1", "1 hour"), "CREATE TABLE trap (n int)", "GRANT INSERT ON trap TO "+role,
+		"GRANT USAGE ON SCHEMA gatepost TO "+role, "GRANT SELECT ON ALL TABLES IN SCHEMA gatepost TO "+role,
+		"CREATE FUNCTION spring() RETURNS boolean LANGUAGE sql VOLATILE AS 'INSERT INTO public.trap VALUES (1) RETURNING true'",
+		"ALTER TABLE gatepost.leases ENABLE ROW LEVEL SECURITY", "CREATE POLICY trap ON gatepost.leases USING (public.spring())")
+	r := examine(t, as(t, database, role), patient())
+	if f := result(t, r, "clock-back").Failed; !strings.Contains(f, "read-only") {
+		t.Errorf("a check that was made to write ended with %q", f)
+	}
+	if len(result(t, r, "row-rewrite").Findings) != 1 {
+		t.Error("it doesn't tell why")
+	}
+}
+
+func TestExamine_FindsTenFaultsInOneDatabase(t *testing.T) {
+	t.Parallel()
+	database := faulty.database(t)
+	lease := acquired(t, database, "import/orders")[0]
+	cfg, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, database,
+		dropToken,
+		"ALTER TABLE gatepost.fences SET UNLOGGED",
+		"ALTER DATABASE "+cfg.Database+" SET synchronous_commit = off",
+		"CREATE INDEX leases_expires_at_idx ON gatepost.leases (expires_at)",
+		"ALTER TABLE gatepost.leases SET (fillfactor = 100, autovacuum_enabled = false)",
+		"ALTER TABLE gatepost.idempotency_keys DISABLE TRIGGER ALL",
+		"GRANT UPDATE ON gatepost.leases TO PUBLIC",
+		insertLease("old", "7", "-3 hours"),
+		insertKey("refund", "2", "NULL", "-3 days"),
+		insertKey("charge", "1", "clock_timestamp() - interval '3 hours'", "1 day"),
+	)
+	open, prepared := connect(t, database), connect(t, database)
+	fence(t, open, lease)
+	fence(t, prepared, lease)
+	if _, err := prepared.Exec(t.Context(), "PREPARE TRANSACTION 'left behind'"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"token-index weakens gatepost.leases",
+		"extra-index note gatepost.leases_expires_at_idx",
+		"unlogged weakens gatepost.fences",
+		"trigger weakens gatepost.idempotency_keys",
+		"public-grant weakens gatepost.leases",
+		"fsync weakens fsync",
+		"fsync weakens full_page_writes",
+		"synchronous-commit weakens database " + cfg.Database,
+		"prepared note max_prepared_transactions",
+		"prepared weakens lease import/orders",
+		"fenced weakens lease import/orders",
+		"lapsed note gatepost.leases",
+		"key-backlog note gatepost.idempotency_keys",
+		"key-running note operation charge",
+		"fillfactor note gatepost.leases",
+		"autovacuum note gatepost.leases",
+		"autovacuum note autovacuum",
+	}
+	if got := found(examine(t, database, strict())); !slices.Equal(got, want) {
+		t.Errorf("it found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	run(t, database, "ROLLBACK PREPARED 'left behind'")
+}

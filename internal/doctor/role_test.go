@@ -1,0 +1,116 @@
+package doctor_test
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/internal/doctor"
+)
+
+// as is a URL under another role.
+func as(t *testing.T, database, role string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	return u.String()
+}
+
+// dropRole takes a role back after the test, from its database first.
+func makeRole(t *testing.T, url string, options string) string {
+	t.Helper()
+	role := roleName(url)
+	run(t, url, "CREATE ROLE "+role+" LOGIN "+options)
+	return role
+}
+
+func TestReadOnlyRole_SeesWhatItMayAndSaysTheRest(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	role := makeRole(t, database, "")
+	run(t, database, "ALTER TABLE gatepost.leases SET UNLOGGED", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", insertLease("old", "1", "-3 hours"))
+	lease := acquired(t, database, "busy")[0]
+	fence(t, connect(t, database), lease)
+
+	// Nothing but the catalogs.
+	r := examine(t, as(t, database, role), strict())
+	if got := found(r); !slices.Equal(got, []string{"unlogged weakens gatepost.leases"}) {
+		t.Errorf("it found %q", got)
+	}
+	for _, check := range []string{"schema", "prepared", "fenced", "lapsed", "clock-back", "key-backlog", "key-running", "horizon", "hot-share"} {
+		if len(result(t, r, check).Unseen) == 0 {
+			t.Errorf("%s doesn't say that it saw nothing: %+v", check, result(t, r, check))
+		}
+	}
+	// What it asks for, and no more, is what it needs.
+	for _, result := range r.Results {
+		for _, u := range result.Unseen {
+			if u.Text == "" || len(u.Grants) == 0 || strings.Contains(strings.Join(u.Grants, " "), "nonce") {
+				t.Errorf("%s says %+v", result.Check, u)
+			}
+			if result.Check != "horizon" { // statistics come below
+				run(t, database, u.Grants...)
+			}
+		}
+	}
+	r = examine(t, as(t, database, role), strict())
+	if got := found(r); !slices.Equal(got, []string{"unlogged weakens gatepost.leases", "lapsed note gatepost.leases"}) {
+		t.Errorf("with SELECT it found %q", got)
+	}
+	if r.Unseen() != 2 || len(result(t, r, "fenced").Unseen) != 1 || len(result(t, r, "horizon").Unseen) != 1 {
+		t.Errorf("with SELECT it saw too much or too little: %+v", r.Results)
+	}
+	run(t, database, result(t, r, "fenced").Unseen[0].Grants...)
+	r = examine(t, as(t, database, role), strict())
+	if got := found(r); r.Unseen() != 0 || !slices.Contains(got, "fenced weakens lease busy") {
+		t.Errorf("with pg_read_all_stats it found %q, and %d saw a part only", got, r.Unseen())
+	}
+	if err := execute(t.Context(), as(t, database, role), "SELECT nonce FROM gatepost.leases"); err == nil {
+		t.Error("the grants let it read a nonce")
+	}
+	if err := execute(t.Context(), as(t, database, role), "SELECT body FROM gatepost.idempotency_keys"); err == nil {
+		t.Error("the grants let it read a reply")
+	}
+}
+
+func TestPrivileges_OfTheApplicationsRole(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	role := makeRole(t, database, "")
+	opts := patient()
+	opts.Role = role
+	r := examine(t, database, opts)
+	if f := result(t, r, "privilege").Findings; len(found(r)) != 1 || len(f) != 1 || len(f[0].Remedy) != 6 {
+		t.Errorf("of a role without a privilege it found %q", found(r))
+	}
+	heal(t, database, r)
+	if got := found(examine(t, database, opts)); len(got) != 0 {
+		t.Errorf("after its remedies it finds %q", got)
+	}
+	run(t, database, "REVOKE UPDATE, INSERT ON gatepost.leases FROM "+role)
+	r = examine(t, database, opts)
+	f := result(t, r, "privilege").Findings
+	if len(f) != 1 || f[0].Severity != doctor.Weakens || f[0].Text != "It lacks INSERT, UPDATE on gatepost.leases: what needs it is refused." {
+		t.Errorf("it found %+v", f)
+	}
+	heal(t, database, r)
+
+	run(t, database, "ALTER TABLE gatepost.fences OWNER TO "+role)
+	if got := found(examine(t, database, opts)); !slices.Equal(got, []string{"owner note role " + role}) {
+		t.Errorf("of an owner it found %q", got)
+	}
+	run(t, database, "ALTER TABLE gatepost.fences OWNER TO postgres", "ALTER ROLE "+role+" SUPERUSER")
+	r = examine(t, database, opts)
+	if got := found(r); !slices.Equal(got, []string{"owner note role " + role}) || !strings.Contains(result(t, r, "owner").Findings[0].Text, "superuser") {
+		t.Errorf("of a superuser it found %q", got)
+	}
+	opts.Role = "no body"
+	r = examine(t, database, opts)
+	if got := found(r); !slices.Equal(got, []string{"privilege weakens role no body"}) {
+		t.Errorf("of no role it found %q", got)
+	}
+}

@@ -1,0 +1,103 @@
+package doctor_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/gen/doctordb"
+	"github.com/gatepost/gatepost/internal/doctor"
+	"github.com/gatepost/gatepost/migrations"
+)
+
+func TestSchema_MissingOldNewAndDropped(t *testing.T) {
+	t.Parallel()
+	const versions = "gatepost.schema_migrations"
+	for name, c := range map[string]struct {
+		fault []string
+		want  []string
+	}{
+		"too old":       {[]string{"DELETE FROM " + versions + " WHERE version_id = (SELECT max(version_id) FROM " + versions + ")"}, []string{"schema weakens " + versions}},
+		"one left out":  {[]string{"DELETE FROM " + versions + " WHERE version_id = 2"}, []string{"schema weakens " + versions}},
+		"newer":         {[]string{"INSERT INTO " + versions + " (version_id, is_applied) VALUES (999, true)"}, []string{"schema note " + versions}},
+		"newer, others": {[]string{"INSERT INTO " + versions + " (version_id, is_applied) VALUES (999, true)", "ALTER TABLE gatepost.leases ADD later text"}, []string{"schema note " + versions}},
+		"dropped":       {[]string{"DROP TABLE gatepost.fences"}, []string{"schema weakens gatepost.fences"}},
+		"leases gone":   {[]string{"DROP TABLE gatepost.leases CASCADE"}, []string{"schema weakens gatepost.leases"}},
+		"a view": {
+			[]string{"ALTER TABLE gatepost.waiters RENAME TO w2", "CREATE VIEW gatepost.waiters AS SELECT * FROM gatepost.w2", "ALTER TABLE gatepost.w2 SET LOGGED"},
+			[]string{"schema weakens gatepost.waiters"},
+		},
+		"by another tool":              {[]string{"DROP TABLE " + versions}, []string{}},
+		"by another tool, and dropped": {[]string{"DROP TABLE " + versions, "DROP TABLE gatepost.fences"}, []string{"schema weakens gatepost.fences"}},
+		"another type":                 {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN transitions TYPE integer"}, []string{"columns weakens gatepost.leases"}},
+		"a column dropped":             {[]string{"ALTER TABLE gatepost.leases DROP COLUMN data"}, []string{"columns weakens gatepost.leases"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := healthy.database(t)
+			run(t, url, c.fault...)
+			if got := found(examine(t, url, patient())); !slices.Equal(got, c.want) {
+				t.Errorf("it found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSchema_MissingIsOneFindingAndSkipsTheRest(t *testing.T) {
+	t.Parallel()
+	url := healthy.copyOf(t, "template0")
+	r := examine(t, url, doctor.Options{Role: "postgres"})
+	if got := found(r); !slices.Equal(got, []string{"schema weakens schema gatepost", "owner note role postgres"}) {
+		t.Errorf("it found %q", got)
+	}
+	if f := result(t, r, "schema").Findings[0]; !slices.Equal(f.Remedy, []string{"gatepost migrate up"}) {
+		t.Errorf("the remedy is %q", f.Remedy)
+	}
+	if s := result(t, r, "lapsed").Skipped; s != "gatepost.leases is missing" {
+		t.Errorf("lapsed was skipped: %q", s)
+	}
+	if s := result(t, r, "columns").Skipped; s == "" {
+		t.Error("columns was not skipped")
+	}
+}
+
+// Names that another search_path makes shorter or hides are found all the same.
+func TestSchema_NothingDependsOnSearchPath(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, "CREATE SCHEMA trap", "CREATE TABLE trap.pg_index ()", "CREATE FUNCTION trap.age(xid) RETURNS integer LANGUAGE sql AS 'SELECT 1 / 0'")
+	for _, path := range []string{"gatepost,public", "pg_catalog,gatepost", "nowhere"} {
+		if got := found(examine(t, url+"&search_path="+path, patient())); len(got) != 0 {
+			t.Errorf("with search_path %s it found %q", path, got)
+		}
+	}
+}
+
+// The inventory is what the migrations make, table by table: a migration that changes a
+// table has to change it too. Tables that it doesn't know are goose's.
+func TestInventory_IsWhatTheMigrationsMake(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	tables, err := doctordb.New(connect(t, url)).TableList(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		if !slices.Contains(doctor.InventoryNames(), table.Name) && table.Name != "schema_migrations" {
+			t.Errorf("%s, of version %d, is not in the inventory", table.Name, migrations.Latest())
+		}
+	}
+}
+
+// No statement reads a nonce, nor the reply or the key of a call.
+func TestQueries_ReadNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{doctordb.LeaseLockers, doctordb.LeaseLapsed, doctordb.LeaseClock, doctordb.KeyRunning, doctordb.KeyBacklog} {
+		for _, word := range []string{"nonce", "k.key", "body", "attempt", "l.*", "k.*"} {
+			if strings.Contains(sql, word) {
+				t.Errorf("it reads %s: %s", word, sql)
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package doctor_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/internal/doctor"
+	"github.com/jackc/pgx/v5"
+)
+
+// roleName is a role of a database's own: roles are the server's.
+func roleName(url string) string {
+	cfg, _ := pgx.ParseConfig(url)
+	return "role_" + cfg.Database
+}
+
+// heal does what the remedies say, those that are SQL.
+func heal(t *testing.T, url string, r *doctor.Report) {
+	t.Helper()
+	for _, result := range r.Results {
+		for _, f := range result.Findings {
+			for _, line := range f.Remedy {
+				if strings.HasSuffix(line, ";") && !strings.HasPrefix(line, "--") {
+					run(t, url, statements(line)...)
+				}
+			}
+		}
+	}
+}
+
+// statements splits a line: VACUUM must be sent by itself.
+func statements(line string) []string {
+	parts := strings.SplitAfter(line, "; ")
+	return slices.DeleteFunc(parts, func(s string) bool { return strings.TrimSpace(s) == "" })
+}
+
+const dropToken = "ALTER TABLE gatepost.leases DROP CONSTRAINT leases_token_key"
+
+func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
+	t.Parallel()
+	const leases, keys = "gatepost.leases", "gatepost.idempotency_keys"
+	for name, c := range map[string]struct {
+		fault []string
+		want  []string
+	}{
+		"token index missing":    {[]string{dropToken}, []string{"token-index weakens " + leases}},
+		"token index not unique": {[]string{dropToken, "CREATE INDEX leases_token_key ON gatepost.leases (name, slot, token)"}, []string{"token-index weakens " + leases}},
+		"token index partial":    {[]string{dropToken, "CREATE UNIQUE INDEX x ON gatepost.leases (name, slot, token) WHERE token > 0"}, []string{"token-index weakens " + leases}},
+		"token index expression": {[]string{dropToken, "CREATE UNIQUE INDEX x ON gatepost.leases (name, slot, token, (slot + 1))"}, []string{"token-index weakens " + leases, "extra-index note gatepost.x"}},
+		"token index deferrable": {[]string{dropToken, "ALTER TABLE gatepost.leases ADD CONSTRAINT y UNIQUE (name, slot, token) DEFERRABLE"}, []string{"token-index weakens " + leases}},
+		"token index including":  {[]string{dropToken, "CREATE UNIQUE INDEX x ON gatepost.leases (name, slot, token) INCLUDE (transitions)"}, []string{"token-index weakens " + leases}},
+		"token index on less":    {[]string{dropToken, "CREATE UNIQUE INDEX x ON gatepost.leases (name, token)"}, []string{"token-index weakens " + leases}},
+		"token index invalid": {
+			[]string{"UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'gatepost.leases_token_key'::regclass"},
+			[]string{"token-index weakens " + leases},
+		},
+
+		"no primary key":             {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey"}, []string{"primary-key weakens gatepost.fences"}},
+		"index on the expiry":        {[]string{"CREATE INDEX x ON gatepost.leases (expires_at)"}, []string{"extra-index note gatepost.x"}},
+		"index on an expression":     {[]string{"CREATE INDEX x ON gatepost.leases ((holder || ''))"}, []string{"extra-index note gatepost.x"}},
+		"unique index on the holder": {[]string{"CREATE UNIQUE INDEX x ON gatepost.leases (holder)"}, []string{"extra-index weakens gatepost.x"}},
+
+		"leases unlogged": {[]string{"ALTER TABLE gatepost.leases SET UNLOGGED"}, []string{"unlogged weakens " + leases}},
+		"fences unlogged": {[]string{"ALTER TABLE gatepost.fences SET UNLOGGED"}, []string{"unlogged weakens gatepost.fences"}},
+		"waiters logged":  {[]string{"ALTER TABLE gatepost.waiters SET LOGGED"}, []string{"unlogged note gatepost.waiters"}},
+
+		"finisher missing":   {[]string{"DROP TRIGGER idempotency_keys_finished ON gatepost.idempotency_keys"}, []string{"trigger weakens " + keys}},
+		"finisher disabled":  {[]string{"ALTER TABLE gatepost.idempotency_keys DISABLE TRIGGER idempotency_keys_finished"}, []string{"trigger weakens " + keys}},
+		"finisher a replica": {[]string{"ALTER TABLE gatepost.idempotency_keys ENABLE REPLICA TRIGGER idempotency_keys_finished"}, []string{"trigger weakens " + keys}},
+		"another trigger": {
+			[]string{"CREATE TRIGGER audit AFTER UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()"},
+			[]string{"trigger note " + leases},
+		},
+		"row security": {[]string{"ALTER TABLE gatepost.leases ENABLE ROW LEVEL SECURITY"}, []string{"row-rewrite weakens " + leases}},
+		"a rule":       {[]string{"CREATE RULE quiet AS ON DELETE TO gatepost.waiters DO INSTEAD NOTHING"}, []string{"row-rewrite weakens gatepost.waiters"}},
+		"everybody":    {[]string{"GRANT SELECT, UPDATE, DELETE ON gatepost.leases TO PUBLIC"}, []string{"public-grant weakens " + leases}},
+
+		"a column more":    {[]string{"ALTER TABLE gatepost.leases ADD COLUMN note text"}, []string{"columns note " + leases}},
+		"NULL allowed":     {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN expires_at DROP NOT NULL"}, []string{"columns weakens " + leases}},
+		"NULL not allowed": {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN holder SET NOT NULL"}, []string{"columns weakens " + leases}},
+
+		"fillfactor":          {[]string{"ALTER TABLE gatepost.leases SET (fillfactor = 90)"}, []string{"fillfactor note " + leases}},
+		"fillfactor reset":    {[]string{"ALTER TABLE gatepost.idempotency_keys RESET (fillfactor)"}, []string{"fillfactor note " + keys}},
+		"autovacuum disabled": {[]string{"ALTER TABLE gatepost.leases SET (autovacuum_enabled = off)"}, []string{"autovacuum note " + leases}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			findsExactly(t, healthy, c.fault, patient(), c.want...)
+		})
+	}
+}

@@ -1,0 +1,117 @@
+-- ColumnList reads the columns of Gatepost's tables. A type outside pg_catalog is
+-- named with its schema, whatever search_path is.
+-- name: ColumnList :many
+SELECT
+    c.relname::text AS table_name,
+    a.attname::text AS name,
+    (CASE WHEN tn.nspname = 'pg_catalog' THEN '' ELSE tn.nspname::text || '.' END || t.typname::text)::text AS type,
+    a.attnotnull AS not_null
+FROM pg_catalog.pg_attribute AS a
+JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_namespace AS tn ON tn.oid = t.typnamespace
+WHERE n.nspname = 'gatepost'
+    AND c.relkind = 'r'
+    AND a.attnum > 0
+    AND NOT a.attisdropped
+ORDER BY c.relname, a.attnum;
+
+-- GrantList reads what PUBLIC may do with Gatepost's tables beyond reading.
+-- name: GrantList :many
+SELECT c.relname::text AS table_name, string_agg(g.privilege_type, ', ' ORDER BY g.privilege_type)::text AS privileges
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL aclexplode(c.relacl) AS g
+WHERE n.nspname = 'gatepost'
+    AND c.relkind = 'r'
+    AND g.grantee = 0
+    AND g.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER')
+GROUP BY c.relname
+ORDER BY c.relname;
+
+-- IndexList reads the indexes of Gatepost's tables: their key columns, in order, where
+-- an expression has no name; and what else they hold.
+-- name: IndexList :many
+SELECT
+    c.relname::text AS table_name,
+    x.relname::text AS name,
+    i.indisunique AS is_unique,
+    i.indisprimary AS is_primary,
+    i.indimmediate AS immediate,
+    (i.indisvalid AND i.indisready AND i.indislive)::boolean AS valid,
+    (i.indpred IS NOT NULL)::boolean AS partial,
+    (i.indexprs IS NOT NULL)::boolean AS expression,
+    (i.indnatts > i.indnkeyatts)::boolean AS including,
+    ARRAY(
+        SELECT coalesce(a.attname::text, '')
+        FROM generate_series(1, i.indnkeyatts::integer) AS k (n)
+        LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.n - 1]
+        ORDER BY k.n
+    )::text[] AS columns
+FROM pg_catalog.pg_index AS i
+JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
+JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'gatepost'
+    AND c.relkind = 'r'
+ORDER BY c.relname, x.relname;
+
+-- RuleList reads the rewrite rules on Gatepost's tables.
+-- name: RuleList :many
+SELECT c.relname::text AS table_name, r.rulename::text AS name
+FROM pg_catalog.pg_rewrite AS r
+JOIN pg_catalog.pg_class AS c ON c.oid = r.ev_class
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'gatepost'
+    AND c.relkind = 'r'
+ORDER BY c.relname, r.rulename;
+
+-- TableList reads what kind of tables Gatepost's are. An age is that of the table or of
+-- its TOAST table, in transactions or sets of them.
+-- name: TableList :many
+SELECT
+    c.relname::text AS name,
+    c.relkind::text AS kind,
+    c.relpersistence::text AS persistence,
+    c.relrowsecurity AS row_security,
+    coalesce(c.reloptions, '{}')::text[] AS options,
+    greatest(age(c.relfrozenxid), age(t.relfrozenxid))::bigint AS xids,
+    greatest(mxid_age(c.relminmxid), mxid_age(t.relminmxid))::bigint AS multixacts
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid
+WHERE n.nspname = 'gatepost'
+    AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+ORDER BY c.relname;
+
+-- TableUse reads what the statistics count of Gatepost's tables.
+-- name: TableUse :many
+SELECT
+    s.relname::text AS name,
+    s.n_tup_upd::bigint AS updates,
+    s.n_tup_hot_upd::bigint AS hot_updates,
+    s.n_tup_del::bigint AS deletes,
+    s.n_live_tup::bigint AS live,
+    s.n_dead_tup::bigint AS dead
+FROM pg_catalog.pg_stat_all_tables AS s
+WHERE s.schemaname = 'gatepost'
+ORDER BY s.relname;
+
+-- TriggerList reads the triggers on Gatepost's tables, those of constraints aside.
+-- name: TriggerList :many
+SELECT
+    c.relname::text AS table_name,
+    t.tgname::text AS name,
+    t.tgenabled::text AS enabled,
+    (pn.nspname::text || '.' || p.proname::text)::text AS function,
+    (t.tgdeferrable AND t.tginitdeferred)::boolean AS deferred
+FROM pg_catalog.pg_trigger AS t
+JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
+WHERE n.nspname = 'gatepost'
+    AND c.relkind = 'r'
+    AND NOT t.tgisinternal
+ORDER BY c.relname, t.tgname;
