@@ -26,10 +26,20 @@ func (c *Client) beginFenced(ctx context.Context, seqs []Sequencer, opts pgx.TxO
 	}
 	opts.AccessMode = pgx.ReadWrite
 	tx, err = c.beginFencedOnce(ctx, seqs, opts)
-	if errors.Is(err, ErrExpired) {
+	if errors.Is(err, ErrExpired) || c.learnedRights(err) {
 		return c.beginFencedOnce(ctx, seqs, opts)
 	}
 	return tx, err
+}
+
+// learnedRights says whether to fence again in the other way, after a refusal that is
+// the role's: one that only fences has no right to the leases and one to the function.
+// When neither way is open, the next transaction begins with the first again.
+func (c *Client) learnedRights(err error) bool {
+	if sqlState(err) != stateInsufficientPrivilege {
+		return false
+	}
+	return c.byFunction.CompareAndSwap(false, true) || !c.byFunction.CompareAndSwap(true, false)
 }
 
 // refuse tells the tracer of a refusal that needed no database.
@@ -63,13 +73,10 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 	began := time.Now()
 	deadline := began.Add(c.cfg.FenceTimeout)
 	dog := watch(conn.Conn().PgConn().Conn(), deadline)
-	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:]}
-	row, err := lockdb.New(begin).LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
-		LimitMs: c.cfg.FenceTimeout.Milliseconds(),
-		Name:    first.name, Slot: first.slot, Token: first.token, Nonce: first.nonce,
-	})
+	begin := &beginning{conn: conn.Conn(), opts: opts, others: seqs[1:], byFunction: c.byFunction.Load()}
+	row, err := begin.fence(ctx, first, c.cfg.FenceTimeout)
 	var from origin
-	if err == nil && row.Live {
+	if err == nil {
 		from, err = c.origin(ctx, begin.tx, row, began)
 		if err == nil {
 			return &fencedTx{
@@ -90,11 +97,41 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 // and those of others behind it, in the round trip of its BEGIN, and leaves the
 // transaction open.
 type beginning struct {
-	conn   *pgx.Conn
-	opts   pgx.TxOptions
-	others []Sequencer
-	tx     pgx.Tx
-	failed int // which fence did not pass: 0 is the first one
+	conn       *pgx.Conn
+	opts       pgx.TxOptions
+	others     []Sequencer
+	byFunction bool // the role fences through gatepost.try_fence
+	tx         pgx.Tx
+	failed     int // which fence did not pass: 0 is the first one
+}
+
+// fenceRow is what the first fence tells of its transaction.
+type fenceRow struct {
+	xid         string
+	serverStart time.Time
+}
+
+// fence begins the transaction.
+func (b *beginning) fence(ctx context.Context, seq Sequencer, limit time.Duration) (fenceRow, error) {
+	q := lockdb.New(b)
+	if b.byFunction {
+		row, err := q.LeaseFenceTryFirst(ctx, lockdb.LeaseFenceTryFirstParams{
+			LimitMs: limit.Milliseconds(),
+			Name:    seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
+		})
+		if err == nil {
+			err = seq.refusedAs(row.Verdict, row.Current)
+		}
+		return fenceRow{row.Xid, row.ServerStart.Time}, err
+	}
+	row, err := q.LeaseFenceFirst(ctx, lockdb.LeaseFenceFirstParams{
+		LimitMs: limit.Milliseconds(), Sequencer: seq.String(),
+		Name: seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
+	})
+	if err == nil && !row.Live {
+		err = errNotLive
+	}
+	return fenceRow{row.Xid, row.ServerStart.Time}, err
 }
 
 var _ lockdb.DBTX = (*beginning)(nil)
@@ -115,7 +152,11 @@ func (b *beginning) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	batch.BeginTx(b.opts)
 	batch.Queue(sql, args...)
 	for _, seq := range b.others {
-		batch.Queue(lockdb.LeaseFence, seq.name, seq.slot, seq.token, seq.nonce)
+		if b.byFunction {
+			batch.Queue(lockdb.LeaseFenceTry, seq.name, seq.slot, seq.token, seq.nonce)
+		} else {
+			batch.Queue(lockdb.LeaseFence, seq.String(), seq.name, seq.slot, seq.token, seq.nonce)
+		}
 	}
 	results := b.conn.SendBatch(ctx, batch)
 	b.tx = results.Tx()
@@ -140,20 +181,33 @@ func (r *beginningRow) Scan(dest ...any) error {
 	if err == nil {
 		err = r.results.QueryRow().Scan(dest...)
 	}
-	for i := range r.others {
+	for i, seq := range r.others {
 		if err != nil {
 			break
 		}
-		var row lockdb.LeaseFenceRow
-		if err = r.results.QueryRow().Scan(&row.Live, &row.Xid, &row.Xids); err == nil && !row.Live {
-			err = errNotLive
-		}
-		if err != nil {
+		if err = r.other(seq); err != nil {
 			r.failed = i + 1
 		}
 	}
 	if closeErr := r.results.Close(); err == nil {
 		err = closeErr
+	}
+	return err
+}
+
+// other reads the row of a fence behind the first.
+func (r *beginningRow) other(seq Sequencer) error {
+	if r.byFunction {
+		var row lockdb.LeaseFenceTryRow
+		if err := r.results.QueryRow().Scan(&row.Verdict, &row.Current, &row.Xid, &row.Xids); err != nil {
+			return err
+		}
+		return seq.refusedAs(row.Verdict, row.Current)
+	}
+	var live bool
+	err := r.results.QueryRow().Scan(&live)
+	if err == nil && !live {
+		err = errNotLive
 	}
 	return err
 }

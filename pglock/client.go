@@ -26,7 +26,10 @@ type Client struct {
 	trace   tracers
 	// explicit says that the pool's sessions are not READ COMMITTED and READ WRITE by
 	// themselves, as the first try found out: each statement needs its BEGIN then.
-	explicit   atomic.Bool
+	explicit atomic.Bool
+	// byFunction says that the role has no right to the leases, as a refusal told, and
+	// fences through gatepost.try_fence.
+	byFunction atomic.Bool
 	lastServer atomic.Pointer[server]
 
 	// closing is closed when Close is first called, closed when it is through.

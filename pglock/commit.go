@@ -26,17 +26,17 @@ type server struct {
 
 // origin names the server that a fenced transaction runs on: one more round trip
 // when it is another than last time.
-func (c *Client) origin(ctx context.Context, tx pgx.Tx, row lockdb.LeaseFenceFirstRow, began time.Time) (origin, error) {
-	if last := c.lastServer.Load(); last != nil && last.started.Equal(row.ServerStart.Time) {
-		return origin{xid: row.Xid, began: began, server: last}, nil
+func (c *Client) origin(ctx context.Context, tx pgx.Tx, row fenceRow, began time.Time) (origin, error) {
+	if last := c.lastServer.Load(); last != nil && last.started.Equal(row.serverStart) {
+		return origin{xid: row.xid, began: began, server: last}, nil
 	}
 	id, err := lockdb.New(tx).ServerIdentity(ctx)
 	if err != nil {
 		return origin{}, err
 	}
-	s := &server{started: row.ServerStart.Time, system: id.SystemIdentifier, timeline: id.Timeline}
+	s := &server{started: row.serverStart, system: id.SystemIdentifier, timeline: id.Timeline}
 	c.lastServer.Store(s)
-	return origin{xid: row.Xid, began: began, server: s}, nil
+	return origin{xid: row.xid, began: began, server: s}, nil
 }
 
 // resolvePoll is the time between two looks at a commit that is in progress.

@@ -50,6 +50,8 @@ var (
 	ErrInvalidName = errors.New("pglock: invalid lease name")
 	// ErrInvalidConfig says which setting of a Config or of options can't be used.
 	ErrInvalidConfig = errors.New("pglock: invalid configuration")
+	// ErrInvalidGuard says why a table can't be guarded so.
+	ErrInvalidGuard = errors.New("pglock: invalid guard")
 	// ErrInvalidSequencer says that a text isn't a sequencer.
 	ErrInvalidSequencer = errors.New("pglock: invalid sequencer")
 )
@@ -116,14 +118,23 @@ func (e *FencedError) Unwrap() error { return e.Reason }
 
 // SQLSTATEs that this package tells apart.
 const (
-	stateInvalidSchema    = "3F000"
-	stateUndefinedTable   = "42P01"
-	stateUndefinedColumn  = "42703"
-	stateReadOnly         = "25006"
-	stateSerialization    = "40001"
-	stateLockNotAvailable = "55P03"
-	stateCheckViolation   = "23514"
-	stateNotSupported     = "0A000"
+	stateInvalidSchema         = "3F000"
+	stateUndefinedTable        = "42P01"
+	stateUndefinedColumn       = "42703"
+	stateUndefinedFunction     = "42883"
+	stateInsufficientPrivilege = "42501"
+	stateInvalidParameter      = "22023"
+	stateWrongObjectType       = "42809"
+	stateDatatypeMismatch      = "42804"
+	stateDuplicateObject       = "42710"
+	stateDependentObjects      = "2BP01"
+	stateSyntaxError           = "42601"
+	stateInvalidName           = "42602"
+	stateReadOnly              = "25006"
+	stateSerialization         = "40001"
+	stateLockNotAvailable      = "55P03"
+	stateCheckViolation        = "23514"
+	stateNotSupported          = "0A000"
 
 	stateTooManyConnections = "53300"
 )
@@ -140,7 +151,7 @@ func unstorable(err error) bool {
 // Everything else comes back as it is.
 func translate(err error) error {
 	switch sqlState(err) {
-	case stateInvalidSchema, stateUndefinedTable, stateUndefinedColumn:
+	case stateInvalidSchema, stateUndefinedTable, stateUndefinedColumn, stateUndefinedFunction:
 		return fmt.Errorf("%w (%w)", ErrNotMigrated, err)
 	default:
 		return err

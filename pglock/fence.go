@@ -25,7 +25,8 @@ type DBTX interface {
 // the transaction, before any write and any savepoint, and write in the same
 // transaction. Heartbeats of the lease go on meanwhile.
 //
-// It locks the lease's row FOR KEY SHARE: one round trip, one row lock, and a
+// It locks the lease's row FOR KEY SHARE and presents the fence to guarded tables, by
+// the database's function gatepost.try_fence: one round trip, one row lock, and a
 // read of pg_locks; one round trip more for a tx that is no pgx.Tx. It leaves
 // the transaction's timeouts alone, so a transaction that hangs keeps a takeover
 // out for as long as it hangs: Lease.InTx bounds it and costs less.
@@ -42,7 +43,7 @@ func Fence(ctx context.Context, tx DBTX, seq Sequencer) error {
 		return fmt.Errorf("fence %q: %w", seq.name, err)
 	}
 	q := lockdb.New(tx)
-	row, err := q.LeaseFence(ctx, lockdb.LeaseFenceParams{
+	row, err := q.LeaseFenceTry(ctx, lockdb.LeaseFenceTryParams{
 		Name: seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
 	})
 	if err != nil {
@@ -56,10 +57,21 @@ func Fence(ctx context.Context, tx DBTX, seq Sequencer) error {
 			return fmt.Errorf("fence %q: %w", seq.name, err)
 		}
 	}
-	if !row.Live {
-		return refusal(ctx, q, seq, errNotLive)
+	return seq.refusedAs(row.Verdict, row.Current)
+}
+
+// refusedAs is the refusal that gatepost.try_fence told of; nil when it is none.
+func (s Sequencer) refusedAs(verdict string, current int64) error {
+	refused := &FencedError{Name: s.name, Token: s.token, Current: current, Reason: ErrSuperseded}
+	switch verdict {
+	case "live":
+		return nil
+	case "expired":
+		refused.Reason = ErrExpired
+	case "released":
+		refused.Reason = ErrReleased
 	}
-	return nil
+	return refused
 }
 
 // FenceAll is Fence for several leases, locked in the order of their names,
@@ -111,11 +123,12 @@ func sameTransaction(ctx context.Context, q *lockdb.Queries, xid string) error {
 // errNotLive marks a fence that found its token, on a lease that has expired.
 var errNotLive = errors.New("pglock: not live")
 
-// refusal names why a fence did not pass; no error means that the lease had
-// expired.
+// refusal names why a fence did not pass.
 func refusal(ctx context.Context, q *lockdb.Queries, seq Sequencer, err error) error {
 	switch {
-	case err == nil || errors.Is(err, errNotLive):
+	case errors.Is(err, ErrFenced): // and named already
+		return err
+	case errors.Is(err, errNotLive):
 		return &FencedError{Name: seq.name, Token: seq.token, Current: seq.token, Reason: ErrExpired}
 	case errors.Is(err, pgx.ErrNoRows):
 		return superseded(ctx, q, seq)
@@ -128,16 +141,15 @@ func refusal(ctx context.Context, q *lockdb.Queries, seq Sequencer, err error) e
 	}
 }
 
-// superseded reads the current token for the message. A row that still carries
-// our token without our nonce was released.
+// superseded reads the current token for the message.
 func superseded(ctx context.Context, q *lockdb.Queries, seq Sequencer) error {
 	refused := &FencedError{Name: seq.name, Token: seq.token, Reason: ErrSuperseded}
-	current, err := q.LeaseToken(ctx, lockdb.LeaseTokenParams{Name: seq.name, Slot: seq.slot})
+	row, err := q.LeaseToken(ctx, lockdb.LeaseTokenParams{Name: seq.name, Slot: seq.slot})
 	if err != nil {
 		return refused
 	}
-	refused.Current = current
-	if current == seq.token {
+	refused.Current = row.Token
+	if row.Token == seq.token && row.Released { // another nonce is another acquisition
 		refused.Reason = ErrReleased
 	}
 	return refused

@@ -15,90 +15,83 @@ const LeaseFence = `-- name: LeaseFence :one
 WITH locked AS MATERIALIZED (
     SELECT l.expires_at
     FROM gatepost.leases AS l
-    WHERE l.name = $1
-        AND l.slot = $2
-        AND l.token = $3
-        AND l.nonce = ($4::text)::uuid
+    WHERE l.name = $2
+        AND l.slot = $3
+        AND l.token = $4
+        AND l.nonce = ($5::text)::uuid
     FOR KEY SHARE
 )
-SELECT
-    (locked.expires_at > clock_timestamp())::boolean AS live,
-    pg_current_xact_id()::text AS xid,
-    (
-        SELECT count(*)
-        FROM pg_catalog.pg_locks
-        WHERE pg_locks.pid = pg_backend_pid()
-            AND pg_locks.locktype = 'transactionid'
-            AND pg_locks.mode = 'ExclusiveLock'
-            AND pg_locks.granted
-    )::bigint AS xids
+SELECT (
+    locked.expires_at > clock_timestamp()
+    AND set_config('gatepost.fence', concat_ws(' ', nullif(current_setting('gatepost.fence', true), ''), pg_current_xact_id()::text || '/' || $1::text), true) <> ''
+)::boolean AS live
 FROM locked
 `
 
 type LeaseFenceParams struct {
-	Name  string
-	Slot  int32
-	Token int64
-	Nonce string
-}
-
-type LeaseFenceRow struct {
-	Live bool
-	Xid  string
-	Xids int64
+	Sequencer string
+	Name      string
+	Slot      int32
+	Token     int64
+	Nonce     string
 }
 
 // LeaseFence checks that a token is still the current one and keeps it so until
 // the transaction ends. FOR KEY SHARE waits for, and then holds off, a takeover
 // (a key update, because token is in a unique index) and lets heartbeats and
 // the release pass. The expiry is compared with a clock that is read after the
-// lock. No row: the token is not the current one. xids counts the transaction
-// ids that this backend holds: more than one inside a savepoint. It leaves the
-// transaction's timeouts alone.
-func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (LeaseFenceRow, error) {
+// lock. No row: the token is not the current one. It leaves the transaction's
+// timeouts alone. What passed is presented to the guards of tables, as tested in this
+// transaction, behind what was presented before.
+func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LeaseFence,
+		arg.Sequencer,
 		arg.Name,
 		arg.Slot,
 		arg.Token,
 		arg.Nonce,
 	)
-	var i LeaseFenceRow
-	err := row.Scan(&i.Live, &i.Xid, &i.Xids)
-	return i, err
+	var live bool
+	err := row.Scan(&live)
+	return live, err
 }
 
 const LeaseFenceFirst = `-- name: LeaseFenceFirst :one
 SELECT
-    (locked.expires_at > clock_timestamp())::boolean AS live,
+    (
+        locked.expires_at > clock_timestamp()
+        AND set_config('gatepost.fence', pg_current_xact_id()::text || '/' || $1::text, true) <> ''
+    )::boolean AS live,
     pg_current_xact_id()::text AS xid,
     pg_postmaster_start_time()::timestamptz AS server_start
 FROM (
     SELECT l.expires_at
     FROM gatepost.leases AS l
-    WHERE l.name = $1
-        AND l.slot = $2
-        AND l.token = $3
-        AND l.nonce = ($4::text)::uuid
-        AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > $5::bigint * interval '1 ms'
-            THEN set_config('lock_timeout', $5::bigint::text, true) <> '' ELSE true END
-        AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > $5::bigint * interval '1 ms'
-            THEN set_config('statement_timeout', $5::bigint::text, true) <> '' ELSE true END
-        AND CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > $5::bigint * interval '1 ms'
-            THEN set_config('idle_in_transaction_session_timeout', $5::bigint::text, true) <> '' ELSE true END
+    WHERE l.name = $2
+        AND l.slot = $3
+        AND l.token = $4
+        AND l.nonce = ($5::text)::uuid
+        AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > $6::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', $6::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > $6::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', $6::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > $6::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', $6::bigint::text, true) <> '' ELSE true END
         -- PostgreSQL 17 and later; the setting is NULL before.
-        AND CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > $5::bigint * interval '1 ms'
-            THEN set_config('transaction_timeout', $5::bigint::text, true) <> '' ELSE true END
+        AND CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > $6::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', $6::bigint::text, true) <> '' ELSE true END
     FOR KEY SHARE
     OFFSET 0 -- a fence for the planner: the clock is read above the lock
 ) AS locked
 `
 
 type LeaseFenceFirstParams struct {
-	Name    string
-	Slot    int32
-	Token   int64
-	Nonce   string
-	LimitMs int64
+	Sequencer string
+	Name      string
+	Slot      int32
+	Token     int64
+	Nonce     string
+	LimitMs   int64
 }
 
 type LeaseFenceFirstRow struct {
@@ -113,9 +106,11 @@ type LeaseFenceFirstRow struct {
 // fence must be the statement that takes the snapshot, and in the WHERE, which comes
 // before the lock, because the lock wait is under them. It also returns what resolves
 // a COMMIT whose answer is lost: the transaction id, and which start of which server
-// gave it.
+// gave it. What passed is presented to the guards of tables; what a session had there
+// before is gone.
 func (q *Queries) LeaseFenceFirst(ctx context.Context, arg LeaseFenceFirstParams) (LeaseFenceFirstRow, error) {
 	row := q.db.QueryRow(ctx, LeaseFenceFirst,
+		arg.Sequencer,
 		arg.Name,
 		arg.Slot,
 		arg.Token,
@@ -127,8 +122,115 @@ func (q *Queries) LeaseFenceFirst(ctx context.Context, arg LeaseFenceFirstParams
 	return i, err
 }
 
+const LeaseFenceTry = `-- name: LeaseFenceTry :one
+SELECT
+    t.verdict::text AS verdict,
+    coalesce(t.current, 0)::bigint AS current,
+    pg_current_xact_id()::text AS xid,
+    (
+        SELECT count(*)
+        FROM pg_catalog.pg_locks
+        WHERE pg_locks.pid = pg_backend_pid()
+            AND pg_locks.locktype = 'transactionid'
+            AND pg_locks.mode = 'ExclusiveLock'
+            AND pg_locks.granted
+    )::bigint AS xids
+FROM gatepost.try_fence($1::text, $2::integer, $3::bigint, ($4::text)::uuid) AS t
+`
+
+type LeaseFenceTryParams struct {
+	Name  string
+	Slot  int32
+	Token int64
+	Nonce string
+}
+
+type LeaseFenceTryRow struct {
+	Verdict string
+	Current int64
+	Xid     string
+	Xids    int64
+}
+
+// LeaseFenceTry is LeaseFence through the function, for which no right to the leases is
+// needed. It returns a row in any case: see gatepost.try_fence. xids counts the
+// transaction ids that this backend holds: more than one inside a savepoint.
+func (q *Queries) LeaseFenceTry(ctx context.Context, arg LeaseFenceTryParams) (LeaseFenceTryRow, error) {
+	row := q.db.QueryRow(ctx, LeaseFenceTry,
+		arg.Name,
+		arg.Slot,
+		arg.Token,
+		arg.Nonce,
+	)
+	var i LeaseFenceTryRow
+	err := row.Scan(
+		&i.Verdict,
+		&i.Current,
+		&i.Xid,
+		&i.Xids,
+	)
+	return i, err
+}
+
+const LeaseFenceTryFirst = `-- name: LeaseFenceTryFirst :one
+WITH limits AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', $5::bigint::text, true) END AS lock_timeout,
+        CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', $5::bigint::text, true) END AS statement_timeout,
+        CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > $5::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', $5::bigint::text, true) END AS idle_timeout,
+        CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > $5::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', $5::bigint::text, true) END AS transaction_timeout
+)
+SELECT
+    t.verdict::text AS verdict,
+    coalesce(t.current, 0)::bigint AS current,
+    pg_current_xact_id()::text AS xid,
+    pg_postmaster_start_time()::timestamptz AS server_start
+FROM limits
+CROSS JOIN LATERAL gatepost.try_fence($1::text, $2::integer, $3::bigint, ($4::text)::uuid) AS t
+`
+
+type LeaseFenceTryFirstParams struct {
+	Name    string
+	Slot    int32
+	Token   int64
+	Nonce   string
+	LimitMs int64
+}
+
+type LeaseFenceTryFirstRow struct {
+	Verdict     string
+	Current     int64
+	Xid         string
+	ServerStart pgtype.Timestamptz
+}
+
+// LeaseFenceTryFirst is LeaseFenceFirst through that function.
+func (q *Queries) LeaseFenceTryFirst(ctx context.Context, arg LeaseFenceTryFirstParams) (LeaseFenceTryFirstRow, error) {
+	row := q.db.QueryRow(ctx, LeaseFenceTryFirst,
+		arg.Name,
+		arg.Slot,
+		arg.Token,
+		arg.Nonce,
+		arg.LimitMs,
+	)
+	var i LeaseFenceTryFirstRow
+	err := row.Scan(
+		&i.Verdict,
+		&i.Current,
+		&i.Xid,
+		&i.ServerStart,
+	)
+	return i, err
+}
+
 const LeaseToken = `-- name: LeaseToken :one
-SELECT l.token
+SELECT
+    l.token,
+    (l.nonce IS NULL)::boolean AS released
 FROM gatepost.leases AS l
 WHERE l.name = $1
     AND l.slot = $2
@@ -139,11 +241,16 @@ type LeaseTokenParams struct {
 	Slot int32
 }
 
+type LeaseTokenRow struct {
+	Token    int64
+	Released bool
+}
+
 // LeaseToken reads the current token of a name, to tell a refused holder which
-// one it was refused for. It locks nothing.
-func (q *Queries) LeaseToken(ctx context.Context, arg LeaseTokenParams) (int64, error) {
+// one it was refused for, and whether that one was released. It locks nothing.
+func (q *Queries) LeaseToken(ctx context.Context, arg LeaseTokenParams) (LeaseTokenRow, error) {
 	row := q.db.QueryRow(ctx, LeaseToken, arg.Name, arg.Slot)
-	var token int64
-	err := row.Scan(&token)
-	return token, err
+	var i LeaseTokenRow
+	err := row.Scan(&i.Token, &i.Released)
+	return i, err
 }

@@ -2,9 +2,9 @@
 -- the transaction ends. FOR KEY SHARE waits for, and then holds off, a takeover
 -- (a key update, because token is in a unique index) and lets heartbeats and
 -- the release pass. The expiry is compared with a clock that is read after the
--- lock. No row: the token is not the current one. xids counts the transaction
--- ids that this backend holds: more than one inside a savepoint. It leaves the
--- transaction's timeouts alone.
+-- lock. No row: the token is not the current one. It leaves the transaction's
+-- timeouts alone. What passed is presented to the guards of tables, as tested in this
+-- transaction, behind what was presented before.
 -- name: LeaseFence :one
 WITH locked AS MATERIALIZED (
     SELECT l.expires_at
@@ -15,17 +15,10 @@ WITH locked AS MATERIALIZED (
         AND l.nonce = (@nonce::text)::uuid
     FOR KEY SHARE
 )
-SELECT
-    (locked.expires_at > clock_timestamp())::boolean AS live,
-    pg_current_xact_id()::text AS xid,
-    (
-        SELECT count(*)
-        FROM pg_catalog.pg_locks
-        WHERE pg_locks.pid = pg_backend_pid()
-            AND pg_locks.locktype = 'transactionid'
-            AND pg_locks.mode = 'ExclusiveLock'
-            AND pg_locks.granted
-    )::bigint AS xids
+SELECT (
+    locked.expires_at > clock_timestamp()
+    AND set_config('gatepost.fence', concat_ws(' ', nullif(current_setting('gatepost.fence', true), ''), pg_current_xact_id()::text || '/' || @sequencer::text), true) <> ''
+)::boolean AS live
 FROM locked;
 
 -- LeaseFenceFirst is LeaseFence as the first statement of a transaction of our
@@ -34,10 +27,14 @@ FROM locked;
 -- fence must be the statement that takes the snapshot, and in the WHERE, which comes
 -- before the lock, because the lock wait is under them. It also returns what resolves
 -- a COMMIT whose answer is lost: the transaction id, and which start of which server
--- gave it.
+-- gave it. What passed is presented to the guards of tables; what a session had there
+-- before is gone.
 -- name: LeaseFenceFirst :one
 SELECT
-    (locked.expires_at > clock_timestamp())::boolean AS live,
+    (
+        locked.expires_at > clock_timestamp()
+        AND set_config('gatepost.fence', pg_current_xact_id()::text || '/' || @sequencer::text, true) <> ''
+    )::boolean AS live,
     pg_current_xact_id()::text AS xid,
     pg_postmaster_start_time()::timestamptz AS server_start
 FROM (
@@ -60,10 +57,51 @@ FROM (
     OFFSET 0 -- a fence for the planner: the clock is read above the lock
 ) AS locked;
 
+-- LeaseFenceTry is LeaseFence through the function, for which no right to the leases is
+-- needed. It returns a row in any case: see gatepost.try_fence. xids counts the
+-- transaction ids that this backend holds: more than one inside a savepoint.
+-- name: LeaseFenceTry :one
+SELECT
+    t.verdict::text AS verdict,
+    coalesce(t.current, 0)::bigint AS current,
+    pg_current_xact_id()::text AS xid,
+    (
+        SELECT count(*)
+        FROM pg_catalog.pg_locks
+        WHERE pg_locks.pid = pg_backend_pid()
+            AND pg_locks.locktype = 'transactionid'
+            AND pg_locks.mode = 'ExclusiveLock'
+            AND pg_locks.granted
+    )::bigint AS xids
+FROM gatepost.try_fence(@name::text, @slot::integer, @token::bigint, (@nonce::text)::uuid) AS t;
+
+-- LeaseFenceTryFirst is LeaseFenceFirst through that function.
+-- name: LeaseFenceTryFirst :one
+WITH limits AS MATERIALIZED (
+    SELECT
+        CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('lock_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS lock_timeout,
+        CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('statement_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS statement_timeout,
+        CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0' OR current_setting('idle_in_transaction_session_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('idle_in_transaction_session_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS idle_timeout,
+        CASE WHEN current_setting('transaction_timeout', true) = '0' OR current_setting('transaction_timeout', true)::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
+            THEN set_config('transaction_timeout', sqlc.arg(limit_ms)::bigint::text, true) END AS transaction_timeout
+)
+SELECT
+    t.verdict::text AS verdict,
+    coalesce(t.current, 0)::bigint AS current,
+    pg_current_xact_id()::text AS xid,
+    pg_postmaster_start_time()::timestamptz AS server_start
+FROM limits
+CROSS JOIN LATERAL gatepost.try_fence(@name::text, @slot::integer, @token::bigint, (@nonce::text)::uuid) AS t;
+
 -- LeaseToken reads the current token of a name, to tell a refused holder which
--- one it was refused for. It locks nothing.
+-- one it was refused for, and whether that one was released. It locks nothing.
 -- name: LeaseToken :one
-SELECT l.token
+SELECT
+    l.token,
+    (l.nonce IS NULL)::boolean AS released
 FROM gatepost.leases AS l
 WHERE l.name = @name
     AND l.slot = @slot;
