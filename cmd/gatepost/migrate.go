@@ -25,13 +25,14 @@ Use a direct connection, not one through a pooler in transaction mode.`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return cli.UsageError{Err: fmt.Errorf("migrate %s is not known; use up, down, status or sql", args[0])}
+			return cli.UsageError{Err: fmt.Errorf("migrate %s is not known; use up, down, status, sql or grants", args[0])}
 		},
 	}
 	cmd.AddCommand(migrateUp(conn), migrateDown(conn), migrateStatus(conn), migrateSQL())
 	for _, sub := range cmd.Commands() {
 		sub.Args = noArgs
 	}
+	cmd.AddCommand(migrateGrants())
 	return cmd
 }
 
@@ -136,6 +137,35 @@ func migrateSQL() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func migrateGrants() *cobra.Command {
+	var fenceOnly bool
+	cmd := &cobra.Command{
+		Use:   "grants ROLE",
+		Short: "Print the least privileges of a program's role, as SQL",
+		Long: `Print, as SQL, the least privileges in the schema gatepost of a role whose program
+uses pglock and idem; or, with --fence-only, of one that only writes under leases of
+others, with sequencers that it was handed: it can neither read a lease nor take,
+extend or release one. Run it as the schema's owner, and again after each update.`,
+		Example: `  gatepost migrate grants app | psql
+  gatepost migrate grants worker --fence-only | psql`,
+		Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			grants := migrations.Grants
+			if fenceOnly {
+				grants = migrations.FenceOnlyGrants
+			}
+			text, err := grants(args[0])
+			if err != nil {
+				return cli.UsageError{Err: err}
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&fenceOnly, "fence-only", false, "for a role that only fences, with sequencers that it was handed")
+	return cmd
 }
 
 // withStatus runs fn on the database and says how many migrations it changed.
