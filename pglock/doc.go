@@ -23,6 +23,9 @@
 // Often no lock is needed at all: a unique key, a conditional update or an
 // idempotency key makes running twice harmless. See package idem.
 //
+// A table can demand the fence by itself, also of programs that never heard of leases:
+// see GuardTable. It stops mistakes, not a table's owner.
+//
 // # Use
 //
 // Bring the schema into the database with package migrations or with "gatepost
