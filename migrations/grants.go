@@ -12,12 +12,12 @@ import (
 // ErrInvalidRole says why a text can't be the name of a role.
 var ErrInvalidRole = errors.New("migrations: invalid role")
 
-// applicationGrants is what pglock and idem need, and no more. Of a lease, its name and
-// slot are never changed and its row is never deleted. %s is the role.
+// applicationGrants is what pglock and idem need, and no more: DELETE is for their GC, and
+// names and keys are never changed. %[1]s is the role, %[2]s its name as a text.
 const applicationGrants = `-- For a role whose program uses pglock and idem. It can read each lease's nonce and change
 -- the rows of the leases by hand: keep it to programs that hold leases.
 GRANT USAGE ON SCHEMA gatepost TO %[1]s;
-GRANT SELECT, INSERT ON gatepost.leases TO %[1]s;
+GRANT SELECT, INSERT, DELETE ON gatepost.leases TO %[1]s;
 GRANT UPDATE (token, nonce, holder, acquired_at, renewed_at, expires_at, transitions, data, reserved_for, reserved_until)
     ON gatepost.leases TO %[1]s;
 GRANT SELECT, INSERT, UPDATE (token, updated_at) ON gatepost.fences TO %[1]s;

@@ -144,10 +144,11 @@ func migrateGrants() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants ROLE",
 		Short: "Print the least privileges of a program's role, as SQL",
-		Long: `Print, as SQL, the least privileges in the schema gatepost of a role whose program
-uses pglock and idem; or, with --fence-only, of one that only writes under leases of
-others, with sequencers that it was handed: it can neither read a lease nor take,
-extend or release one. Run it as the schema's owner, and again after each update.`,
+		Long: `Print, as SQL, the least privileges in the schema gatepost of a role whose
+program uses pglock and idem; or, with --fence-only, of one that only writes
+under leases of others, with sequencers that it was handed: it can neither read
+a lease nor take, extend or release one. Run it as the schema's owner, and again
+after each update.`,
 		Example: `  gatepost migrate grants app | psql
   gatepost migrate grants worker --fence-only | psql`,
 		Args: usage(cobra.ExactArgs(1)),
