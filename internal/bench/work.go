@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,32 +21,38 @@ const (
 // work is what one operation made the connections and the server do.
 type work struct{ statements, trips, xids, wal float64 }
 
-// Work is counted in several windows of a few operations. Others who write at the same
-// moment, and what the server does by itself, can only add to it: the least counts.
+// Work is counted in several windows of a few operations.
 const (
 	windows   = 9
 	windowOps = 20
 )
 
-// count finds out what an operation costs on counted connections.
-func (e *env) count(ctx context.Context, c *counter, do op) (least work, err error) {
-	for i := range windows + 1 {
+// count finds out what an operation costs on counted connections. What connections send
+// is the median of the windows: what goes on behind an operation may come to the next
+// one. Of what the server writes the least counts: others who write at the same moment,
+// and what the server does by itself, can only add to it.
+func (e *env) count(ctx context.Context, c *counter, do op) (work, error) {
+	var all []work
+	for range windows + 1 {
 		w, err := e.window(ctx, c, do)
 		if err != nil {
 			return work{}, err
 		}
-		switch i {
-		case 0: // prepares its statements, and meets what was there before
-		case 1:
-			least = w
-		default:
-			least = work{
-				statements: min(least.statements, w.statements), trips: min(least.trips, w.trips),
-				xids: min(least.xids, w.xids), wal: min(least.wal, w.wal),
-			}
-		}
+		all = append(all, w)
 	}
-	return least, nil
+	all = all[1:] // the first prepares its statements, and meets what was there before
+	each := func(of func(work) float64) (values []float64) {
+		for _, w := range all {
+			values = append(values, of(w))
+		}
+		return values
+	}
+	return work{
+		statements: medianOf(each(func(w work) float64 { return w.statements })),
+		trips:      medianOf(each(func(w work) float64 { return w.trips })),
+		xids:       slices.Min(each(func(w work) float64 { return w.xids })),
+		wal:        slices.Min(each(func(w work) float64 { return w.wal })),
+	}, nil
 }
 
 func (e *env) window(ctx context.Context, c *counter, do op) (work, error) {
