@@ -33,6 +33,8 @@ var rows = []Row{
 	{"replay", "replay of a stored reply", "SELECT 1", 1.30, measureReplay},
 	{"import", "import by CopyOnce", "COPY into the same unique index", 1.6, measureImport},
 	{"import-again", "the same rows again", "the first time", 0.7, measureImportAgain},
+	{"guard", "INSERT ... SELECT, a guard for the table", "without a guard", 1.05, measureGuard},
+	{"guard-rows", "the same, a guard by a column of each row", "without a guard", 1.5, measureGuardRows},
 }
 
 // Rows are all rows that can be measured, in the order of the table.
