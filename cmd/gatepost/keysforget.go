@@ -52,7 +52,7 @@ func forgetKey(ctx context.Context, db database, key idem.Key) (string, error) {
 		return "", err
 	}
 	if err := store.Forget(ctx, key); err != nil {
-		return "", notForgotten(key, err)
+		return "", notForgotten(ctx, db, key, err)
 	}
 	if was.State == "" { // it came between the two
 		return fmt.Sprintf("%s is forgotten.", cli.Printable(key.String())), nil
@@ -61,14 +61,14 @@ func forgetKey(ctx context.Context, db database, key idem.Key) (string, error) {
 }
 
 // notForgotten says why, and what to do.
-func notForgotten(key idem.Key, err error) error {
+func notForgotten(ctx context.Context, db database, key idem.Key, err error) error {
 	if live, ok := errors.AsType[*idem.InProgressError](err); ok {
 		return liveClaimError{key, live.RetryAfter, err}
 	}
 	if errors.Is(err, idem.ErrInvalidKey) {
 		return cli.UsageError{Err: err}
 	}
-	return noSuchKey(key, err)
+	return noSuchKey(ctx, db, key, err)
 }
 
 // liveClaimError says that a call with the key is running.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,7 @@ stored, as "base64:...". Exit codes: 1 when there is no such key.`,
 func printBody(ctx context.Context, cmd *cobra.Command, db database, key idem.Key) error {
 	body, err := operator.Body(ctx, db.pool, key)
 	if err != nil {
-		return noSuchKey(key, err)
+		return noSuchKey(ctx, db, key, err)
 	}
 	if cli.ScreenOf(cmd.OutOrStdout()).Terminal {
 		return printLines(cmd.OutOrStdout(), printableLines(string(body)))
@@ -62,7 +63,7 @@ func printBody(ctx context.Context, cmd *cobra.Command, db database, key idem.Ke
 func printRecord(ctx context.Context, cmd *cobra.Command, db database, key idem.Key, asJSON, body bool) error {
 	r, err := operator.RecordOf(ctx, db.pool, key)
 	if err != nil {
-		return noSuchKey(key, err)
+		return noSuchKey(ctx, db, key, err)
 	}
 	if !asJSON {
 		screen := cli.ScreenOf(cmd.OutOrStdout())
@@ -71,16 +72,27 @@ func printRecord(ctx context.Context, cmd *cobra.Command, db database, key idem.
 	out := recordJSONOf(r)
 	if body {
 		if out.Body, err = operator.Body(ctx, db.pool, key); err != nil {
-			return noSuchKey(key, err)
+			return noSuchKey(ctx, db, key, err)
 		}
 	}
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(out)
 }
 
-// noSuchKey says of a key that isn't there where it may be.
-func noSuchKey(key idem.Key, err error) error {
+// noSuchKey says of a key that isn't there where it may be: under another operation or
+// scope, perhaps.
+func noSuchKey(ctx context.Context, db database, key idem.Key, err error) error {
 	if !errors.Is(err, idem.ErrNotFound) {
 		return err
+	}
+	// What is wrong is the key: an error here would only hide it.
+	names, _ := operator.KeyOperations(ctx, db.pool, "", pageSize)
+	typed := key.Operation
+	if slices.Contains(names, key.Operation) {
+		names, _ = operator.KeyScopes(ctx, db.pool, key.Operation, pageSize)
+		typed = string(key.Scope)
+	}
+	if question := cli.DidYouMean(typed, names); question != "" && !slices.Contains(names, typed) {
+		return fmt.Errorf("no such key of %s; %s", key, question)
 	}
 	return fmt.Errorf("no such key of %s: it was never used, was collected after it expired, or its transaction is still open; the keys that there are: gatepost keys ls", key)
 }

@@ -155,6 +155,7 @@ func TestShow_TellsAllAboutAName(t *testing.T) {
 	url := pgtest.Database(t)
 	pool := leases(t, url)
 	want(t, gatepost(t, url, "show", "nowhere"), 1, `"nowhere" was never acquired`)
+	want(t, gatepost(t, url, "show", "b/hold"), 1, "; did you mean b/held?")
 	want(t, gatepost(t, url, "show"), 2, "accepts 1 arg(s)")
 
 	r := gatepost(t, url, "show", "b/held")

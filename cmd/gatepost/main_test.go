@@ -33,12 +33,12 @@ type result struct {
 // gatepost runs the program on a database.
 func gatepost(t *testing.T, url string, args ...string) result {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), envMain+"=1", "DATABASE_URL="+url)
+	return ended(t, program(t, url, args...))
+}
+
+// ended runs the program to its end.
+func ended(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

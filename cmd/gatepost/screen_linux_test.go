@@ -45,6 +45,28 @@ reports/daily         worker-1.eu-west-1.…  1764476000000001  in 8 min`,
 	}
 }
 
+func TestKeysLs_FitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	putKeys(
+		t, pgtest.Connect(t, url),
+		keyRow{"POST /v1/accounts/{account}/charges", "tenant-0f1e2d3c-4b5a-6978", "aaaa1111bbbb2222cccc", 3, 0, -25 * time.Hour},
+		keyRow{"POST /v1/accounts/{account}/refunds", "tenant-0f1e2d3c-4b5a-6978", "bbbb1111bbbb2222cccc", 1, -time.Hour, 25*time.Hour - 30*time.Second},
+	)
+	term := newTerminal(t, 80, 10)
+	cmd := program(t, url, "keys", "ls")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1")
+	term.start(cmd)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	term.shows("bbbb1111")
+	equal(t, term.text(), `
+OPERATION            SCOPE                 KEY        STATE      EXPIRES
+POST /v1/accounts/…  tenant-0f1e2d3c-4b5…  aaaa1111…  tombstone  expired 1 d ago
+POST /v1/accounts/…  tenant-0f1e2d3c-4b5…  bbbb1111…  in doubt   in 1 d`)
+}
+
 func TestLs_HasColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/internal/operator"
+	"github.com/gatepost/gatepost/pglock"
 	"github.com/spf13/cobra"
 )
 
@@ -51,6 +52,19 @@ Exit codes: 1 when the name was never acquired.`,
 // errNeverAcquired says that a name is not there.
 var errNeverAcquired = errors.New("was never acquired, or was collected after a week of being free; the names that there are: gatepost ls --all")
 
+// neverAcquired names those that there are and that may have been meant.
+func neverAcquired(ctx context.Context, db database, name string) error {
+	leases, _ := db.client.List(ctx, &pglock.ListOptions{Free: true}) // the name is what is wrong
+	names := make([]string, len(leases))
+	for i, l := range leases {
+		names[i] = l.Name
+	}
+	if question := cli.DidYouMean(name, names); question != "" {
+		return fmt.Errorf("%q %w; %s", name, errNeverAcquired, question)
+	}
+	return fmt.Errorf("%q %w", name, errNeverAcquired)
+}
+
 // portrait is all about one name.
 type portrait struct {
 	lease
@@ -65,7 +79,7 @@ func readPortrait(ctx context.Context, db database, name string) (portrait, erro
 		return portrait{}, err
 	}
 	if info.Token == 0 {
-		return portrait{}, fmt.Errorf("%q %w", name, errNeverAcquired)
+		return portrait{}, neverAcquired(ctx, db, name)
 	}
 	p := portrait{lease: lease{LeaseInfo: *info}}
 	if p.waiting, err = operator.Waiters(ctx, db.pool, name); err != nil {
