@@ -43,7 +43,7 @@ Store.GC, pglock's Client.GC.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&c.dry, "dry-run", "n", false, "only count what there is to remove")
-	cmd.Flags().Int64Var(&c.limit, "limit", 0, "at most so many rows of each kind; 0 for all")
+	cmd.Flags().Int64Var(&c.limit, "limit", 0, "at most so many keys, and as many leases; 0 for all")
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
 	return cmd
 }
@@ -84,11 +84,11 @@ func (c collection) run(ctx context.Context, db database) (kinds []collected, er
 }
 
 func (c collection) print(cmd *cobra.Command, kinds []collected) error {
-	if c.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(c.object(kinds))
-	}
 	if len(kinds) == 0 {
 		return nil
+	}
+	if c.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(c.object(kinds))
 	}
 	return c.table(kinds).Print(cli.ScreenOf(cmd.OutOrStdout()))
 }
