@@ -70,7 +70,7 @@ lease was lost while the command ran.`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
-	root.AddCommand(keysCommand(&conn), doctorCommand(&conn))
+	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
 	root.AddCommand(demo(&conn).Commands()...)
 	completionCommand(root)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
@@ -67,15 +68,28 @@ object. It refuses while a lease is held, unless --force is given. The schema
 and its version table stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStatus(cmd, conn, func(pool *pgxpool.Pool) error {
-				if err := noLeaseHeld(cmd, pool); err != nil && !force {
+				if err := inUse(cmd, pool); err != nil && !force {
 					return err
 				}
 				return migrations.Down(cmd.Context(), pool)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "also while leases are held: their holders lose them")
+	cmd.Flags().BoolVar(&force, "force", false, "also while leases are held, which their holders lose, and tables guarded")
 	return cmd
+}
+
+// inUse says what goes to waste with the tables.
+func inUse(cmd *cobra.Command, pool *pgxpool.Pool) error {
+	if err := noLeaseHeld(cmd, pool); err != nil {
+		return err
+	}
+	guards, err := pglock.Guards(cmd.Context(), pool)
+	if err != nil || len(guards) == 0 { // an old schema has none
+		return nil
+	}
+	table := tableText(guards[0].Table)
+	return fmt.Errorf("%s is guarded; take the guard off first, or use --force: gatepost guard remove %s", table, table)
 }
 
 // noLeaseHeld looks before the tables are dropped; a lease that is acquired

@@ -11,6 +11,18 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const IdentifierParse = `-- name: IdentifierParse :one
+SELECT parse_ident($1::text)::text[] AS parts
+`
+
+// IdentifierParse takes a name apart as SQL does: parts by the dots, folded unless quoted.
+func (q *Queries) IdentifierParse(ctx context.Context, text string) ([]string, error) {
+	row := q.db.QueryRow(ctx, IdentifierParse, text)
+	var parts []string
+	err := row.Scan(&parts)
+	return parts, err
+}
+
 const LeaseDetail = `-- name: LeaseDetail :one
 SELECT
     coalesce(l.reserved_for, '')::text AS reserved_for,

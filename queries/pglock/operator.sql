@@ -1,3 +1,7 @@
+-- IdentifierParse takes a name apart as SQL does: parts by the dots, folded unless quoted.
+-- name: IdentifierParse :one
+SELECT parse_ident(@text::text)::text[] AS parts;
+
 -- LeaseDetail reads, without a lock, what LeaseGet leaves out: for whom a free name
 -- is kept, and until when: without a name, reserved_until means nothing (LeaseFree).
 -- name: LeaseDetail :one
