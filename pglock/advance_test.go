@@ -15,7 +15,7 @@ import (
 // advance is one transaction of its own.
 func advance(t *testing.T, pool *pgxpool.Pool, resource string, token int64) error {
 	t.Helper()
-	return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return pglock.Advance(t.Context(), tx, resource, token)
 	})
 }

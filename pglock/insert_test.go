@@ -51,7 +51,10 @@ func TestTryAcquire_FirstInsertsWithTheSameTokenHaveOneWinner(t *testing.T) {
 		t.Fatal("the statement has changed: this test proves nothing")
 	}
 	sql := strings.Replace(lockdb.LeaseInsert, token, "1", 1)
-	pool := poolWith(t, pgtest.URL(t), maxConns(8))
+	pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 8
+		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed" // as the client makes sure
+	})
 	for range 100 {
 		name := pgtest.Name(t)
 		var grants atomic.Int64

@@ -170,13 +170,27 @@ func (q *queued) reaches(t *testing.T, n int) {
 // counting counts the tries to acquire.
 type counting struct{ tries atomic.Int64 }
 
-func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(data.SQL, "name: LeaseTake") {
+func (c *counting) count(sql string) {
+	if strings.Contains(sql, "name: LeaseTake") {
 		c.tries.Add(1)
 	}
+}
+
+func (c *counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	c.count(data.SQL)
+	return ctx
+}
+
+// Where sessions don't begin READ COMMITTED, a try is in a batch with its BEGIN.
+func (c *counting) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	c.count(data.SQL)
+}
+
+func (*counting) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 func (*counting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*counting) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 func TestSpread_GrowsWithTheWaiters(t *testing.T) {
 	t.Parallel()

@@ -133,7 +133,7 @@ func TestClock_IsReadByTheStatementAndNotByTheTransaction(t *testing.T) {
 	lapsingLease := acquire(t, c, lapsing, nil)
 	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + $2 WHERE name = ANY ($1)`, []string{gone, lapsing}, lapseAfter)
 
-	tx := begin(t, pool, pgx.TxOptions{})
+	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // now() stands still from here
 		t.Fatal(err)
 	}

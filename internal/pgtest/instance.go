@@ -19,6 +19,10 @@ import (
 // envURL points the tests at a server that already runs.
 const envURL = "GATEPOST_TEST_DATABASE_URL"
 
+// envSettings are settings of the server that is started: name=value, separated by
+// semicolons. CI runs the suite with each default of isolation.
+const envSettings = "GATEPOST_TEST_SETTINGS"
+
 // instance is the server of this test binary.
 type instance struct {
 	temp     *pgtemp.Server // nil: the server of envURL
@@ -73,7 +77,11 @@ func stop() error {
 func open(ctx context.Context) (*instance, error) {
 	s := &instance{base: os.Getenv(envURL)}
 	if s.base == "" {
-		temp, err := pgtemp.Start(ctx, nil)
+		set, err := settings(os.Getenv(envSettings))
+		if err != nil {
+			return nil, err
+		}
+		temp, err := pgtemp.Start(ctx, &pgtemp.Options{Settings: set})
 		if err != nil {
 			return nil, err
 		}
@@ -83,6 +91,19 @@ func open(ctx context.Context) (*instance, error) {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	return s, nil
+}
+
+// settings reads envSettings.
+func settings(text string) (map[string]string, error) {
+	set := map[string]string{}
+	for field := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' }) {
+		name, value, ok := strings.Cut(field, "=")
+		if !ok {
+			return nil, fmt.Errorf("%s: %q is not name=value", envSettings, field)
+		}
+		set[name] = value
+	}
+	return set, nil
 }
 
 func (s *instance) prepare(ctx context.Context) (err error) {
