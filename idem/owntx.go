@@ -21,13 +21,23 @@ func (o *ownTx) end(ctx context.Context) {
 	if o.conn == nil {
 		return
 	}
-	defer o.conn.Release()
+	defer o.giveBack(ctx)
 	if conn := o.conn.Conn(); o.tx == nil || conn.IsClosed() || conn.PgConn().TxStatus() == txNone {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	_ = o.tx.Rollback(ctx) // when it fails, pgx has closed the connection
+}
+
+// giveBack returns the connection to its pool; one to a server that was demoted, or that
+// an address led to for a moment, is closed, since it would refuse each transaction for
+// as long as it lives.
+func (o *ownTx) giveBack(ctx context.Context) {
+	if conn := o.conn.Conn(); o.tx != nil && conn.PgConn().ParameterStatus("in_hot_standby") == "on" {
+		_ = conn.Close(ctx)
+	}
+	o.conn.Release()
 }
 
 // broken says so of an error of fn's whose connection broke.

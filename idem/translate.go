@@ -27,6 +27,7 @@ const (
 	stateLockNotAvailable = "55P03"
 	stateQueryCanceled    = "57014"
 	stateCheckViolation   = "23514"
+	stateNotSupported     = "0A000"
 
 	stateTooManyConnections = "53300"
 
@@ -71,7 +72,7 @@ func translateOwn(ctx context.Context, err error) error {
 		return fmt.Errorf("%w (%w)", ErrFenced, err)
 	case strings.HasPrefix(state, classDataException):
 		return fmt.Errorf("%w: the database has no room for it: %w", ErrInvalidKey, err)
-	case serverGone(err):
+	case serverGone(err), state == stateNotSupported: // BEGIN READ WRITE on a standby
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	default:
 		return translate(err)
