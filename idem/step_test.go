@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"fmt"
@@ -140,6 +141,32 @@ func TestStep_HoldsATakeoverOff(t *testing.T) {
 
 // Once the key is taken over nothing of the stale attempt appears any more, however
 // takeovers and steps race.
+// What a step of a released attempt wrote is committed before anybody else runs, or not
+// at all: a claim in transaction mode waits for it too.
+func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	insert, count := notes(t, pool)
+	s := holder(t, pool, idem.Config{})
+	a := claim(t, s, key)
+	ran := func(context.Context, pgx.Tx) (idem.Reply, error) { return answer, nil }
+	_, err := a.Step(t.Context(), "open", func(tx pgx.Tx) ([]byte, error) {
+		release(t, a)
+		_, err := s.Do(t.Context(), key, fp, nil, ran)
+		wantErr(t, err, idem.ErrInProgress)
+		return nil, insert(tx)
+	})
+	if err != nil && !errors.Is(err, idem.ErrEnded) {
+		t.Errorf("Step: %v", err)
+	}
+	if stored := steps(t, pool, key); stored != count() {
+		t.Errorf("%d steps are stored, with %d effects", stored, count())
+	}
+	if _, err := s.Do(t.Context(), key, fp, nil, ran); err != nil {
+		t.Errorf("Do after the step: %v", err)
+	}
+}
+
 func TestStep_OfAStaleAttemptNeverCommits(t *testing.T) {
 	t.Parallel()
 	pool, key := pgtest.Pool(t), newKey(t)

@@ -38,6 +38,7 @@ WHERE CASE
     ELSE pg_try_advisory_xact_lock($9::bigint)
 END
 ON CONFLICT (operation, scope, key) DO UPDATE SET
+    key = excluded.key,
     state = 1,
     fingerprint = excluded.fingerprint,
     fingerprint_version = excluded.fingerprint_version,
@@ -85,7 +86,9 @@ type KeyClaimRow struct {
 // way; a new statement must find out (KeyTryLock, KeyProbe), since a row that was
 // committed after this statement's snapshot is only seen by the INSERT. What
 // decides is the row, in DO UPDATE, whose WHERE is computed after the row is
-// locked. The advisory lock only keeps callers from waiting, and its number may be
+// locked. It assigns the key, which stays the same, since an UPDATE of a key column
+// locks FOR UPDATE: an open step of an attempt that was released is waited for. The
+// advisory lock only keeps callers from waiting, and its number may be
 // that of another key. The INSERT can wait for whoever writes to the row without
 // that lock, for lock_timeout_ms at most: then it is 55P03. CASE sets the settings
 // in this order. The caller's lock_timeout is kept in gatepost.lock_timeout, and is
