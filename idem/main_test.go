@@ -3,6 +3,9 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,6 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "12") // most of the time they wait
+	}
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
