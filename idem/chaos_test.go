@@ -23,6 +23,8 @@ var chaosKeys = flag.Int("chaos.keys", 40, "keys of the chaos test; 400 for a lo
 
 // Whatever dies, and whenever: one effect a key, and each reply is the same to the
 // byte. Nothing in the ledger keeps a second effect out.
+//
+// The long one: go test ./idem -run TestChaos -chaos.keys=400 -v
 func TestChaos_OneEffectAKey(t *testing.T) {
 	t.Parallel()
 	const duplicates, clients = 6, 12

@@ -48,10 +48,12 @@ func crowd(t *testing.T, n int, key idem.Key, call func() (idem.Result, error)) 
 	return fresh.Load(), again.Load(), refused.Load()
 }
 
+// The long one: go test ./idem -run TestCrowd_Identical -crowd.keys=1000 -v
 func TestCrowd_IdenticalRequestsHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
+	var total [3]int64
 	for i := range *crowdKeys {
 		key, o := newKey(t), []*idem.Options{nil, {Wait: 20 * time.Second}}[i%2]
 		ran, replayed, busy := crowd(t, 64, key, func() (idem.Result, error) {
@@ -61,7 +63,9 @@ func TestCrowd_IdenticalRequestsHaveOneEffect(t *testing.T) {
 			t.Errorf("%d ran, %d replayed, %d in progress", ran, replayed, busy)
 		}
 		effects.want(t, key.Key, 1)
+		total[0], total[1], total[2] = total[0]+ran, total[1]+replayed, total[2]+busy
 	}
+	t.Logf("%d keys: %d ran, %d replayed, %d in progress", *crowdKeys, total[0], total[1], total[2])
 }
 
 func TestCrowd_AtEachDefaultIsolation(t *testing.T) {

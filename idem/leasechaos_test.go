@@ -7,6 +7,7 @@ import (
 	mathrand "math/rand/v2"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,11 +17,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// chaosLease is short, so that what is stopped is soon taken over.
+const chaosLease = 300 * time.Millisecond
+
 // Whatever dies, and whenever, in lease mode: each step and each Finish has its
-// effect once a key, and each reply is the same to the byte.
+// effect once a key, and each reply is the same to the byte. Some attempts are stopped
+// until another has taken the key over, and then go on as if nothing had been.
+//
+// The long one: go test ./idem -run TestChaos -chaos.keys=400 -v
 func TestChaos_OfAttempts(t *testing.T) {
 	t.Parallel()
-	const duplicates, clients = 4, 8
+	const duplicates, clients = 6, 12
 	direct, name := pgtest.Pool(t), "chaos of attempts "+newKey(t).Key[len(t.Name()):]
 	effects := newLedger(t, direct)
 	pool := chaosPool(t, name, clients+4)
@@ -29,12 +36,13 @@ func TestChaos_OfAttempts(t *testing.T) {
 
 	requests := make(chan idem.Key)
 	var mu sync.Mutex
+	var late atomic.Int64
 	replies := map[idem.Key]idem.Reply{}
 	var workers sync.WaitGroup
 	for range clients {
 		workers.Go(func() {
 			for key := range requests {
-				got := attemptUntilDone(t, pool, key, effects)
+				got := attemptUntilDone(t, pool, key, effects, &late)
 				mu.Lock()
 				if first, seen := replies[key]; seen && !reflect.DeepEqual(got, first) {
 					t.Errorf("got %v, and %v before", got, first)
@@ -44,7 +52,7 @@ func TestChaos_OfAttempts(t *testing.T) {
 			}
 		})
 	}
-	for keys := range *chaosKeys / 2 {
+	for keys := range *chaosKeys {
 		key := newKey(t)
 		key.Scope = idem.Scope(fmt.Sprint(keys))
 		for range duplicates {
@@ -53,7 +61,10 @@ func TestChaos_OfAttempts(t *testing.T) {
 	}
 	close(requests)
 	workers.Wait()
-	t.Logf("%d keys, %d connections killed", len(replies), stop())
+	t.Logf("%d keys, %d connections killed, %d attempts woke up too late", len(replies), stop(), late.Load())
+	if late.Load() == 0 {
+		t.Error("no attempt woke up too late: it was no race")
+	}
 	for key := range replies {
 		effects.want(t, "step "+key.Key, 1)
 		effects.want(t, "finish "+key.Key, 1)
@@ -61,17 +72,20 @@ func TestChaos_OfAttempts(t *testing.T) {
 }
 
 // attemptUntilDone begins until it gets a reply, each time as another process.
-func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects ledger) idem.Reply {
+func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects ledger, late *atomic.Int64) idem.Reply {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		s := holder(t, pool, idem.Config{Lease: 300 * time.Millisecond})
+		s := holder(t, pool, idem.Config{Lease: chaosLease})
 		a, err := s.Begin(t.Context(), key, fp)
 		switch {
 		case err == nil:
 			if got, ok := a.Replay(); ok {
 				return got
 			}
-			_ = oneAttempt(t, a, key, effects) // the next attempt tells what came of it
+			stop := func() { stopped(t, s, a, effects.pool, key) }
+			if err := oneAttempt(t, a, key, effects, stop); errors.Is(err, idem.ErrFenced) {
+				late.Add(1)
+			} // the next attempt tells what came of it
 		case !errors.Is(err, idem.ErrInProgress) && !errors.Is(err, idem.ErrUnavailable):
 			t.Errorf("neither an attempt nor an error to come back for: %v", err)
 		}
@@ -84,8 +98,24 @@ func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects le
 	return idem.Reply{}
 }
 
-// oneAttempt may fail at every step, and crash between them.
-func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger) error {
+// stopped ends an attempt's heartbeats, and returns when another has the key, or when
+// nobody has wanted it for some leases.
+func stopped(t *testing.T, s *idem.Store, a *idem.Attempt, pool *pgxpool.Pool, key idem.Key) {
+	t.Helper()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	mine := rowOf(t, pool, key).Attempt
+	for deadline := time.Now().Add(5 * chaosLease); time.Now().Before(deadline) && rowOf(t, pool, key).Attempt == mine; {
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // polls a state
+	}
+	if a.Err() == nil {
+		t.Error("the attempt holds without a heartbeat")
+	}
+}
+
+// oneAttempt may fail at every step, crash between them, and be stopped.
+func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger, stop func()) error {
 	t.Helper()
 	write := func(note string) func(pgx.Tx) error {
 		return func(tx pgx.Tx) error {
@@ -98,6 +128,14 @@ func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger) err
 	})
 	if err != nil {
 		return err
+	}
+	if mathrand.IntN(8) == 0 {
+		stop()
+		if mathrand.IntN(2) == 0 {
+			_, err := a.Step(t.Context(), "late", func(pgx.Tx) ([]byte, error) { return nil, nil })
+			return err
+		}
+		return a.Finish(t.Context(), idem.Reply{Status: 200, Body: []byte("late " + rand.Text())}, write("finish "+key.Key))
 	}
 	switch mathrand.IntN(4) {
 	case 0:

@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
