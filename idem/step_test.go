@@ -1,7 +1,6 @@
 package idem_test
 
 import (
-	"context"
 	"bytes"
 	"context"
 	"errors"

@@ -8,11 +8,11 @@ import (
 // HOW NOT TO DO IT. This file is the same API without idempotency, as it is often
 // written. Don't copy it; order.go and charge.go are next door.
 
-func (s *service) naiveRoutes() (http.Handler, error) {
+func (s *service) naiveRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", s.naiveOrder)
 	mux.HandleFunc("POST /charges", s.naiveCharge)
-	return mux, nil
+	return mux
 }
 
 // naiveOrder places another order each time.
@@ -29,7 +29,7 @@ func (s *service) naiveOrder(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	send(w, jsonReply(http.StatusCreated, o), false)
+	send(w, jsonReply(http.StatusCreated, o))
 }
 
 // naiveCharge charges the card each time, and may be killed before it has written so.
@@ -50,5 +50,5 @@ func (s *service) naiveCharge(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	send(w, jsonReply(http.StatusCreated, chargeReply{Charge: charged.ID, Order: req.Order, Amount: charged.Amount}), false)
+	send(w, jsonReply(http.StatusCreated, chargeReply{Charge: charged.ID, Order: req.Order, Amount: charged.Amount}))
 }

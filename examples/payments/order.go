@@ -32,13 +32,18 @@ func (s *service) placeOrder(w http.ResponseWriter, r *http.Request) {
 		idemhttp.WriteError(w, fmt.Errorf("place order: %w", err)) // rolled back, and not stored
 		return
 	}
-	send(w, jsonReply(http.StatusCreated, o), false)
+	send(w, jsonReply(http.StatusCreated, o))
 }
+
+// maxBody is the largest body of a request, in bytes.
+const maxBody = 64 << 10
 
 // once protects a handler by the header Idempotency-Key. A key is one account's.
 func once(store *idem.Store) (*idemhttp.Middleware, error) {
 	return idemhttp.New(store, idemhttp.Config{
-		Keys: idemhttp.Required,
+		Keys:       idemhttp.Required,
+		Strict:     true, // "in double quotes", as the draft asks for it
+		MaxRequest: maxBody,
 		Scope: func(r *http.Request) (idem.Scope, error) {
 			account, ok := accountOf(r)
 			if !ok {

@@ -117,7 +117,7 @@ func (p *cardProvider) postCharge(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusInternalServerError, "The charge was not booked.")
 		return
 	}
-	send(w, jsonReply(http.StatusCreated, call.charge), false)
+	send(w, jsonReply(http.StatusCreated, call.charge))
 }
 
 // call finds the call with this key, or makes the first one.
@@ -165,7 +165,7 @@ func (p *cardProvider) getCharges(w http.ResponseWriter, r *http.Request) {
 			found = append(found, c)
 		}
 	}
-	send(w, jsonReply(http.StatusOK, found), false)
+	send(w, jsonReply(http.StatusOK, found))
 }
 
 func (p *cardProvider) setHold(where string) {

@@ -21,13 +21,9 @@ func jsonReply(status int, v any) idem.Reply {
 	}
 }
 
-// send answers. A replay says so, as idemhttp does.
-func send(w http.ResponseWriter, reply idem.Reply, replayed bool) {
+// send answers.
+func send(w http.ResponseWriter, reply idem.Reply) {
 	maps.Copy(w.Header(), reply.Header)
-	if replayed {
-		w.Header().Set("Idempotent-Replayed", "true")
-		w.Header().Set("Cache-Control", "no-store")
-	}
 	w.WriteHeader(reply.Status)
 	_, _ = w.Write(reply.Body) // a client that is gone asks again
 }
@@ -38,5 +34,5 @@ func problem(w http.ResponseWriter, status int, detail string) {
 		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
 	})
 	reply.Header.Set("Content-Type", "application/problem+json")
-	send(w, reply, false)
+	send(w, reply)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/idem/idemhttp"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
@@ -26,6 +27,7 @@ const (
 type service struct {
 	pool     *pgxpool.Pool
 	store    *idem.Store
+	once     *idemhttp.Middleware
 	provider *peer
 	log      *slog.Logger
 }
@@ -71,13 +73,9 @@ func serve(ctx context.Context, pool *pgxpool.Pool, opts serveOptions, log *slog
 	if err != nil {
 		return err
 	}
-	routes := s.routes
+	h := s.routes()
 	if opts.naive {
-		routes = s.naiveRoutes
-	}
-	h, err := routes()
-	if err != nil {
-		return err
+		h = s.naiveRoutes()
 	}
 	collecting, stop := context.WithCancel(ctx)
 	var collector sync.WaitGroup
@@ -94,21 +92,21 @@ func newService(pool *pgxpool.Pool, opts serveOptions, log *slog.Logger) (*servi
 		LongestRetry: 24 * time.Hour, // what the API's documentation tells its clients
 		Logger:       log,
 	})
-	provider := &peer{
-		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
-	}
-	return &service{pool: pool, store: store, provider: provider, log: log}, err
-}
-
-func (s *service) routes() (http.Handler, error) {
-	once, err := once(s.store)
 	if err != nil {
 		return nil, err
 	}
+	once, err := once(store)
+	provider := &peer{
+		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
+	}
+	return &service{pool: pool, store: store, once: once, provider: provider, log: log}, err
+}
+
+func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", once.Handler(http.HandlerFunc(s.placeOrder)))
+	mux.Handle("POST /orders", s.once.Handler(http.HandlerFunc(s.placeOrder)))
 	mux.HandleFunc("POST /charges", s.handleCharge)
-	return mux, nil
+	return mux
 }
 
 // collect removes records that have expired, now and then. Each instance may do it.

@@ -57,16 +57,17 @@ func instance(t *testing.T, url string, provider *peer) *service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close(context.Background()) })
-	return &service{pool: db.pool, store: store, provider: provider, log: slog.New(slog.DiscardHandler)}
+	once, err := once(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &service{pool: db.pool, store: store, once: once, provider: provider, log: slog.New(slog.DiscardHandler)}
 }
 
 // ask sends a request to an instance. Fields of header are "name: value".
 func ask(ctx context.Context, t *testing.T, s *service, path, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	h, err := s.routes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := s.routes()
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
 	for _, field := range header {
 		name, value, _ := strings.Cut(field, ": ")
@@ -133,12 +134,11 @@ func TestCharge_RefusesWhatItCantDoBeforeItClaims(t *testing.T) {
 		"two keys":          {theCharge, 400, []string{alice, key1, key1}},
 		"a bare key":        {theCharge, 400, []string{alice, "Idempotency-Key: one"}},
 		"half a key":        {theCharge, 400, []string{alice, `Idempotency-Key: "one`}},
-		"an escape":         {theCharge, 400, []string{alice, `Idempotency-Key: "o\"e"`}},
 		"a space":           {theCharge, 400, []string{alice, `Idempotency-Key: "o e"`}},
 		"an empty key":      {theCharge, 400, []string{alice, `Idempotency-Key: ""`}},
 		"no JSON":           {`order=1`, 400, []string{alice, key1}},
 		"no amount":         {`{"order":1,"card":"tok_visa"}`, 400, []string{alice, key1}},
-		"too much":          {strings.Repeat(" ", maxBody) + theCharge, 400, []string{alice, key1}},
+		"too much":          {strings.Repeat(" ", maxBody) + theCharge, 413, []string{alice, key1}},
 		"no such order":     {`{"order":2,"amount":1250,"card":"tok_visa"}`, 404, []string{alice, key1}},
 		"another's order":   {theCharge, 404, []string{"Authorization: Bearer bob", key1}},
 		"a token of nobody": {theCharge, 401, []string{"Authorization: Bearer ", key1}},
@@ -243,7 +243,7 @@ func TestCharge_StaysInProgressWhileNobodyKnows(t *testing.T) {
 		p.lapse()
 	}
 	p.wantCharges(0, 0)
-	k := idem.Key{Operation: "payments.charge", Scope: "alice", Key: "one"}
+	k := idem.Key{Operation: "POST /charges", Scope: "alice", Key: "one"}
 	if _, err := p.provider.ledger.add(k.ExternalKey(), 1250); err != nil { // it comes late
 		t.Fatal(err)
 	}

@@ -9,7 +9,8 @@
 // reply is stored in. What it writes over another connection, or does elsewhere, stays
 // when the transaction is rolled back, and is done again by the next try; the
 // middleware itself runs the handler again when its transaction met another one
-// (SQLSTATE 40001 and 40P01). See Streaming for handlers whose effects are elsewhere.
+// (SQLSTATE 40001 and 40P01). See Streaming for handlers whose effects are elsewhere, and
+// Read for those that first have to find out there what an earlier request did.
 //
 // A key is kept as long as idem.Config.Retention says, 24 hours by default. Say so in
 // the API's documentation; a client that retries later is a new one.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 
@@ -49,49 +48,31 @@ var (
 
 // Handler protects next. See the package's documentation for what it answers.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
-	return m.protect(next, func(w http.ResponseWriter, r *http.Request, c claim) { m.once(w, r, c, next) })
-}
-
-// claim is all of a request that decides whether it runs.
-type claim struct {
-	key  idem.Key
-	fp   idem.Fingerprint
-	body []byte
+	return m.protect(next, func(w http.ResponseWriter, r *http.Request, req Request) { m.once(w, r, req, next) })
 }
 
 // protect passes what isn't protected to next, and the rest to run.
-func (m *Middleware) protect(next http.Handler, run func(http.ResponseWriter, *http.Request, claim)) http.Handler {
+func (m *Middleware) protect(next http.Handler, run func(http.ResponseWriter, *http.Request, Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(m.cfg.Methods, r.Method) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c, err := m.claimOf(w, r)
-		switch {
-		case errors.Is(err, errKeyMissing) && m.cfg.Keys == Optional:
-			next.ServeHTTP(w, r)
-		case err != nil:
-			m.refuse(w, r, err)
-		default:
-			run(w, r, c)
+		key, err := m.keyOf(r)
+		if err == nil && key == "" {
+			next.ServeHTTP(w, r) // with its body unread
+			return
 		}
+		var req Request
+		if err == nil {
+			req, err = m.read(w, r, key)
+		}
+		if err != nil {
+			m.refuse(w, r, err)
+			return
+		}
+		run(w, r, req)
 	})
-}
-
-// claimOf reads the request's claim. Nothing is claimed yet.
-func (m *Middleware) claimOf(w http.ResponseWriter, r *http.Request) (c claim, err error) {
-	if c.key.Key, err = parseKey(r.Header, m.cfg.Strict); err != nil {
-		return c, err
-	}
-	if c.key.Scope, err = m.cfg.Scope(r); err != nil {
-		return c, fmt.Errorf("scope: %w", err)
-	}
-	c.key.Operation = m.cfg.Operation(r)
-	if c.body, err = m.readBody(w, r); err != nil {
-		return c, err
-	}
-	c.fp = m.fingerprint(r, c.body)
-	return c, nil
 }
 
 // readBody reads to the end, also the trailers.
@@ -117,14 +98,14 @@ func (m *Middleware) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 }
 
 // once runs next under the key, or answers with what an earlier request got.
-func (m *Middleware) once(w http.ResponseWriter, r *http.Request, c claim, next http.Handler) {
+func (m *Middleware) once(w http.ResponseWriter, r *http.Request, req Request, next http.Handler) {
 	var rec *recorder
-	result, err := m.store.Do(r.Context(), c.key, c.fp, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
+	result, err := m.store.Do(r.Context(), req.Key, req.Fingerprint, nil, func(ctx context.Context, _ pgx.Tx) (idem.Reply, error) {
 		if rec != nil && m.cfg.SingleRun {
 			return idem.Reply{}, errSingleRun
 		}
 		rec = newRecorder(w) // another one when the transaction is tried again
-		next.ServeHTTP(rec, again(ctx, r, c.body))
+		next.ServeHTTP(rec, again(ctx, r, req.Body))
 		return m.outcome(ctx, rec)
 	})
 	switch {
@@ -133,7 +114,7 @@ func (m *Middleware) once(w http.ResponseWriter, r *http.Request, c claim, next 
 	case err != nil:
 		m.refuse(w, r, err)
 	case result.Replayed:
-		replay(w, result.Reply)
+		WriteResult(w, result)
 	default:
 		rec.send()
 	}
@@ -180,23 +161,12 @@ func stored(status int) bool {
 	}
 }
 
-func replay(w http.ResponseWriter, reply idem.Reply) {
-	h := w.Header()
-	maps.Copy(h, reply.Header)
-	h.Set(replayedHeader, "true")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(reply.Status)
-	if bodyAllowed(reply.Status) {
-		_, _ = w.Write(reply.Body) // a client that is gone asks again
-	}
-}
-
 // refuse answers with an error, and tells the operator what the client isn't told.
 func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	switch {
 	case r.Context().Err() != nil: // nobody reads the answer
-	case p.status == http.StatusServiceUnavailable:
+	case p.status == http.StatusServiceUnavailable, errors.Is(err, idem.ErrFenced):
 		m.cfg.Logger.WarnContext(r.Context(), "idempotency unavailable", "operation", m.cfg.Operation(r), "err", err)
 	case p.status >= http.StatusInternalServerError:
 		m.cfg.Logger.ErrorContext(r.Context(), "idempotent request not run", "operation", m.cfg.Operation(r), "err", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const problemBase = "https://pkg.go.dev/github.com/gatepost/gatepost/idem/idemhttp#"
@@ -50,7 +51,8 @@ const (
 	TypePreconditionFailed = problemBase + "TypePreconditionFailed"
 	// TypeNotFound, 404: what should be changed is not there.
 	TypeNotFound = problemBase + "TypeNotFound"
-	// TypeInternal, 500: a fault of the service. Nothing was done.
+	// TypeInternal, 500: a fault of the service. Whether the request was carried out is
+	// not known; another try with the same key does no harm.
 	TypeInternal = problemBase + "TypeInternal"
 )
 
@@ -98,21 +100,21 @@ var problems = []struct {
 		kind: TypeKeyReused, status: http.StatusUnprocessableEntity, title: "Idempotency-Key is already used",
 		detail: "The key was used before for another request. A new request needs a new key; a retry must not differ from the first try.",
 	}},
-	{idem.ErrInProgress, problem{
-		kind: TypeInProgress, status: http.StatusConflict, title: "A request is outstanding for this Idempotency-Key",
-		detail: "The first request with this key is still being processed. Try again later.",
-		header: http.Header{"Retry-After": {strconv.Itoa(leastRetry)}},
-	}},
+	{idem.ErrInProgress, inProgress},
+	{idem.ErrFenced, inProgress}, // by another attempt, which will answer
 	{idem.ErrReplayUnavailable, problem{
 		kind: TypeReplyNotKept, status: http.StatusConflict, title: "The reply was not kept",
 		detail: "The request was carried out, and its reply was too large to be kept. It will not be carried out again.",
 		header: http.Header{replayedHeader: {"true"}},
 	}},
-	{idem.ErrRetryTx, unavailable(leastRetry)},
-	{errSingleRun, unavailable(leastRetry)},
-	{idem.ErrUnavailable, unavailable(downRetry)},
-	{context.Canceled, unavailable(leastRetry)},
-	{context.DeadlineExceeded, unavailable(leastRetry)},
+	{idem.ErrRetryTx, unavailable},
+	{errSingleRun, unavailable},
+	{idem.ErrUnavailable, unavailable},
+	{idem.ErrLapsed, unavailable},
+	{idem.ErrEnded, unavailable},
+	{idem.ErrClosed, unavailable},
+	{context.Canceled, unavailable},
+	{context.DeadlineExceeded, unavailable},
 	{idem.ErrStale, problem{
 		kind: TypePreconditionFailed, status: http.StatusPreconditionFailed, title: "It was changed since it was read",
 		detail: "It has another version than If-Match allows. Nothing was changed.",
@@ -123,26 +125,35 @@ var problems = []struct {
 	}},
 }
 
-func unavailable(seconds int) problem {
-	return problem{
+var (
+	inProgress = problem{
+		kind: TypeInProgress, status: http.StatusConflict, title: "A request is outstanding for this Idempotency-Key",
+		detail: "The first request with this key is still being processed. Try again later.",
+		header: http.Header{"Retry-After": {strconv.Itoa(leastRetry)}},
+	}
+	unavailable = problem{
 		kind: TypeUnavailable, status: http.StatusServiceUnavailable, title: "Temporarily unavailable",
 		detail: "Whether the request was carried out is not known. Try again with the same key.",
-		header: http.Header{"Retry-After": {strconv.Itoa(seconds)}},
+		header: http.Header{"Retry-After": {strconv.Itoa(leastRetry)}},
 	}
-}
+)
 
 // Seconds that Retry-After tells.
 const (
 	leastRetry = 1
 	mostRetry  = 30
-	downRetry  = 5
+	downRetry  = 5 // where not even a connection can be made
 )
 
 // WriteError answers with what an error of package idem, of ParseIfMatch or of the
 // middleware means for the client, as application/problem+json: 400, 404, 409, 412,
-// 413, 422, 428, 503, and 500 for any other error. The error's own text stays here.
+// 413, 422, 428, 503, and 500 for any other error. The error's own text stays here. It
+// is for errors of Begin and for those of Finish, which come after an effect: no answer
+// of 409, 500 or 503 says that nothing was done, and all of them let the client send
+// the request again. An attempt that was fenced off is answered as one in progress,
+// since another has the key; one that lapsed is 503.
 //
-// Within a Middleware, an error that passes (ErrRetryTx, ErrInProgress,
+// Within a Middleware, an error that passes (ErrRetryTx, ErrInProgress, ErrFenced,
 // ErrUnavailable) is also told to it: it rolls back, and on ErrRetryTx runs the
 // handler again instead of sending the answer.
 func WriteError(w http.ResponseWriter, err error) {
@@ -156,7 +167,8 @@ func WriteError(w http.ResponseWriter, err error) {
 
 // passes says that another try may succeed.
 func passes(err error) bool {
-	return errors.Is(err, idem.ErrRetryTx) || errors.Is(err, idem.ErrInProgress) || errors.Is(err, idem.ErrUnavailable)
+	return errors.Is(err, idem.ErrRetryTx) || errors.Is(err, idem.ErrInProgress) ||
+		errors.Is(err, idem.ErrFenced) || errors.Is(err, idem.ErrUnavailable)
 }
 
 func problemOf(err error) problem {
@@ -167,7 +179,7 @@ func problemOf(err error) problem {
 	}
 	return problem{
 		kind: TypeInternal, status: http.StatusInternalServerError, title: "Internal error",
-		detail: "The service is at fault. Nothing was done.",
+		detail: "The service is at fault. Whether the request was carried out is not known.",
 	}
 }
 
@@ -176,6 +188,9 @@ func (p problem) about(err error) problem {
 	if progress, ok := errors.AsType[*idem.InProgressError](err); ok && p.kind == TypeInProgress {
 		left := int64((progress.RetryAfter + time.Second - 1) / time.Second) // rounded up
 		p.header = http.Header{"Retry-After": {strconv.FormatInt(min(max(left, leastRetry), mostRetry), 10)}}
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && p.kind == TypeUnavailable {
+		p.header = http.Header{"Retry-After": {strconv.Itoa(downRetry)}}
 	}
 	if stale, ok := errors.AsType[*idem.StaleError](err); ok && p.kind == TypePreconditionFailed {
 		p.header = http.Header{"Etag": {ETag(stale.Current)}}

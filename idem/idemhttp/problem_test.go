@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/idem/idemhttp"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // recorded is what WriteError answers outside of a middleware.
@@ -32,7 +33,14 @@ func TestWriteError_HasAStatusForEachError(t *testing.T) {
 		{idem.ErrInProgress, 409, idemhttp.TypeInProgress, "Retry-After: 1"},
 		{&idem.InProgressError{}, 409, idemhttp.TypeInProgress, "Retry-After: 1"},
 		{&idem.ReplayUnavailableError{}, 409, idemhttp.TypeReplyNotKept, "Idempotent-Replayed: true"},
-		{idem.ErrUnavailable, 503, idemhttp.TypeUnavailable, "Retry-After: 5"},
+		{idem.ErrUnavailable, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{fmt.Errorf("%w: %w", idem.ErrUnavailable, &pgconn.ConnectError{}), 503, idemhttp.TypeUnavailable, "Retry-After: 5"},
+		{idem.ErrFenced, 409, idemhttp.TypeInProgress, "Retry-After: 1"},
+		{idem.ErrLapsed, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{idem.ErrEnded, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{idem.ErrClosed, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{idem.ErrInvalidKey, 500, idemhttp.TypeInternal, ""},
+		{idem.ErrInvalidReply, 500, idemhttp.TypeInternal, ""},
 		{idem.ErrRetryTx, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
 		{&idem.StaleError{Current: 8}, 412, idemhttp.TypePreconditionFailed, `Etag: "8"`},
 		{idem.ErrStale, 412, idemhttp.TypePreconditionFailed, ""},
@@ -48,6 +56,10 @@ func TestWriteError_HasAStatusForEachError(t *testing.T) {
 		name, value, _ := strings.Cut(c.header, ": ")
 		if result.Header.Get(name) != value || result.Header.Get("Content-Length") == "3" || result.Header.Get("X-Request-Id") != "17" {
 			t.Errorf("%v: headers are %v, want %s", c.err, result.Header, c.header)
+		}
+		// WriteError is called after effects too, and can't know.
+		if c.status >= 500 && strings.Contains(rec.Body.String(), "Nothing was done") {
+			t.Errorf("%v: the client is told %s", c.err, rec.Body)
 		}
 		if strings.Contains(rec.Body.String(), "secret") {
 			t.Errorf("%v: the client is told %s", c.err, rec.Body)

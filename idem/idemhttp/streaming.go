@@ -22,22 +22,27 @@ import (
 // happened. The context of next ends with the client, and with the claim; where next
 // goes on without either, it calls Attempt's Finish by itself.
 //
+// Nobody is asked whether it happened: next runs again for whoever comes. Where that
+// must not be, next asks its peer when Previous is set, or the route is written with
+// Read, idem.Store.BeginRecover and WriteResult, which runs nothing while the answer is
+// that nobody knows.
+//
 // A reply over idem.Config.MaxBody is stored as a tombstone, whose size is the limit
 // and one byte. Where the reply can't be stored, because another attempt has taken the
 // key over or the database is gone, the connection is cut, so that the client doesn't
 // take for whole what may be run again.
 func (m *Middleware) Streaming(next http.Handler) http.Handler {
-	return m.protect(next, func(w http.ResponseWriter, r *http.Request, c claim) {
-		a, err := m.store.Begin(r.Context(), c.key, c.fp)
+	return m.protect(next, func(w http.ResponseWriter, r *http.Request, req Request) {
+		a, err := m.store.Begin(r.Context(), req.Key, req.Fingerprint)
 		if err != nil {
 			m.refuse(w, r, err)
 			return
 		}
 		if reply, ok := a.Replay(); ok {
-			replay(w, reply)
+			WriteResult(w, idem.Result{Reply: reply, Replayed: true})
 			return
 		}
-		m.stream(w, r, c, a, next)
+		m.stream(w, r, req, a, next)
 	})
 }
 
@@ -53,16 +58,16 @@ func Attempt(ctx context.Context) *idem.Attempt {
 // endTimeout bounds end.
 const endTimeout = 5 * time.Second
 
-func (m *Middleware) stream(w http.ResponseWriter, r *http.Request, c claim, a *idem.Attempt, next http.Handler) {
-	defer m.release(r.Context(), c, a) // also behind a panic
+func (m *Middleware) stream(w http.ResponseWriter, r *http.Request, req Request, a *idem.Attempt, next http.Handler) {
+	defer m.release(r.Context(), req.Key, a) // also behind a panic
 	ctx, cancel := a.Context(context.WithValue(r.Context(), attemptKey{}, a))
 	defer cancel()
 	t := newTee(w, m.store.MaxBody())
-	next.ServeHTTP(t, again(ctx, r, c.body))
+	next.ServeHTTP(t, again(ctx, r, req.Body))
 	if r.Context().Err() != nil || !t.complete() {
 		return
 	}
-	err := m.end(r.Context(), c, func(ctx context.Context) error {
+	err := m.end(r.Context(), req.Key, func(ctx context.Context) error {
 		return a.Finish(ctx, t.reply(m.cfg.StoreHeaders), nil)
 	})
 	if err != nil {
@@ -71,18 +76,18 @@ func (m *Middleware) stream(w http.ResponseWriter, r *http.Request, c claim, a *
 }
 
 // release does nothing after Finish.
-func (m *Middleware) release(ctx context.Context, c claim, a *idem.Attempt) {
-	_ = m.end(ctx, c, a.Release) // end has told the operator, and the claim lapses
+func (m *Middleware) release(ctx context.Context, key idem.Key, a *idem.Attempt) {
+	_ = m.end(ctx, key, a.Release) // end has told the operator, and the claim lapses
 }
 
 // end ends an attempt, also when the client has gone meanwhile.
-func (m *Middleware) end(ctx context.Context, c claim, do func(context.Context) error) error {
+func (m *Middleware) end(ctx context.Context, key idem.Key, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	err := do(ctx)
 	if err == nil || errors.Is(err, idem.ErrEnded) { // next has finished it
 		return nil
 	}
-	m.cfg.Logger.ErrorContext(ctx, "streamed reply not stored", "operation", c.key.Operation, "err", err)
+	m.cfg.Logger.ErrorContext(ctx, "streamed reply not stored", "operation", key.Operation, "err", err)
 	return err
 }
