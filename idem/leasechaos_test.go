@@ -65,10 +65,19 @@ func TestChaos_OfAttempts(t *testing.T) {
 	if late.Load() == 0 {
 		t.Error("no attempt woke up too late: it was no race")
 	}
-	for key := range replies {
+	for key, reply := range replies {
+		if n, last := attemptOf(reply), rowOf(t, direct, key).AttemptNo; n != last {
+			t.Errorf("attempt %d finished, after attempt %d was granted", n, last)
+		}
 		effects.want(t, "step "+key.Key, 1)
 		effects.want(t, "finish "+key.Key, 1)
 	}
+}
+
+// attemptOf is the number of the attempt that made a reply.
+func attemptOf(r idem.Reply) (n int64) {
+	_, _ = fmt.Sscan(string(r.Body), &n)
+	return n
 }
 
 // attemptUntilDone begins until it gets a reply, each time as another process.
@@ -123,6 +132,8 @@ func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger, sto
 			return err
 		}
 	}
+	// Whoever has it by now: where that isn't this attempt any more, it can't finish.
+	number := fmt.Sprint(rowOf(t, effects.pool, key).AttemptNo, " ")
 	output, err := a.Step(t.Context(), "step", func(tx pgx.Tx) ([]byte, error) {
 		return []byte(rand.Text()), write("step " + key.Key)(tx)
 	})
@@ -135,7 +146,7 @@ func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger, sto
 			_, err := a.Step(t.Context(), "late", func(pgx.Tx) ([]byte, error) { return nil, nil })
 			return err
 		}
-		return a.Finish(t.Context(), idem.Reply{Status: 200, Body: []byte("late " + rand.Text())}, write("finish "+key.Key))
+		return a.Finish(t.Context(), idem.Reply{Status: 200, Body: []byte(number + rand.Text())}, write("finish "+key.Key))
 	}
 	switch mathrand.IntN(4) {
 	case 0:
@@ -143,6 +154,6 @@ func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger, sto
 	case 1:
 		return a.Release(t.Context())
 	default:
-		return a.Finish(t.Context(), idem.Reply{Status: 200, Body: append(output, rand.Text()...)}, write("finish "+key.Key))
+		return a.Finish(t.Context(), idem.Reply{Status: 200, Body: append([]byte(number+rand.Text()), output...)}, write("finish "+key.Key))
 	}
 }
