@@ -29,6 +29,8 @@ const socketPort = "5432"
 const (
 	quitTimeout = 10 * time.Second // PostgreSQL kills its own after 5 s
 	killTimeout = 5 * time.Second
+	// restartTimeout is for a machine that has much else to do.
+	restartTimeout = 30 * time.Second
 )
 
 // local is a server that runs from this machine's binaries.
@@ -190,7 +192,7 @@ func (l *local) restart(how Shutdown) error {
 	if how == Immediate {
 		sig = syscall.SIGQUIT
 	}
-	if !l.end(sig, quitTimeout) {
+	if !l.end(sig, restartTimeout) {
 		return fmt.Errorf("process %d does not end", l.pid())
 	}
 	return l.serve()
