@@ -65,12 +65,13 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts *AcquireOptio
 
 // try makes one attempt, and a second when the row reads as free but could not
 // be locked: a heartbeat, another acquisition or the garbage collection may
-// have had it for a moment. If it still can't, a fence holds it.
+// have had it for a moment. If it still can't, a fence holds it. A conflict, which
+// undid the first one, is a reason for a second too.
 func (c *Client) try(ctx context.Context, cl claim) (lease *Lease, err error) {
 	ctx, end := c.trace.acquireStart(ctx, TraceAcquireStartData{Name: cl.name, Holder: c.cfg.Holder, TTL: cl.ttl})
 	defer func() { end(lease, err) }()
 	lease, err = c.tryOnce(ctx, cl)
-	if held, ok := errors.AsType[*HeldError](err); ok && held.Fenced {
+	if held, ok := errors.AsType[*HeldError](err); ok && held.Fenced || conflicted(err) {
 		return c.tryOnce(ctx, cl)
 	}
 	return lease, err

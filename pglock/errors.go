@@ -132,6 +132,7 @@ const (
 	stateInvalidName           = "42602"
 	stateReadOnly              = "25006"
 	stateSerialization         = "40001"
+	stateDeadlock              = "40P01"
 	stateLockNotAvailable      = "55P03"
 	stateCheckViolation        = "23514"
 	stateNotSupported          = "0A000"
@@ -168,6 +169,13 @@ func sqlState(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// conflicted says that a statement met another one and nothing of it was done: none of
+// ours should, but a trigger or a person at psql can make it so.
+func conflicted(err error) bool {
+	state := sqlState(err)
+	return state == stateSerialization || state == stateDeadlock
 }
 
 // serverGone says whether an error is of a connection that broke or could not be

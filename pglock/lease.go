@@ -86,10 +86,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 			return err
 		}
 		outcomes, err := l.client.beat.renew(ctx, []*Lease{l})
-		if err != nil {
+		switch {
+		case conflicted(err):
+		case err != nil:
 			return fmt.Errorf("renew %q: %w", l.seq.name, err)
-		}
-		if outcomes[0] == renewed {
+		case outcomes[0] == renewed:
 			return l.Err()
 		}
 		// Over, which the next round tells, or its row was locked for a moment.

@@ -48,6 +48,9 @@ func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candi
 		if errors.Is(err, pgx.ErrNoRows) {
 			live, err = freeOrReserve(ctx, conn, seq, candidate)
 		}
+		if conflicted(err) {
+			live, err = freeOrReserve(ctx, conn, seq, candidate)
+		}
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return ErrSuperseded
