@@ -49,7 +49,7 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Delay: 300 * time.Millisecond})
+	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Hold: true})
 	go func() {
 		<-fault
 		eventually(t, "the grant", 5*time.Second, func() bool {
@@ -58,6 +58,7 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 		cancel()
 	}()
 	_, err := c.TryAcquire(ctx, name, nil)
+	proxy.SetStall(false)
 	wantErr(t, err, context.Canceled)
 	eventually(t, "release of the ghost", 10*time.Second, func() bool { return !row(t, direct, name).Held })
 }
