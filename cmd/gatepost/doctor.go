@@ -20,9 +20,9 @@ func doctorCommand(conn *connection) *cobra.Command {
 
 It finds a schema that is missing, old or was changed; a server that loses
 commits in a crash or a failover; transactions, prepared ones too, that keep a
-lease's next holder out; leases and idempotency keys that were left behind;
-clocks that differ; tables that grow; a pooler in between; and with --role what
-that role lacks.
+lease's next holder out; holes in the guards of tables; leases and idempotency
+keys that were left behind; clocks that differ; tables that grow; a pooler in
+between; and with --role what that role lacks.
 
   WEAKENS  takes away from a promise: see to it
   NOTE     costs time or room, or wants a look
@@ -43,6 +43,9 @@ or a check failed.`,
 			if opts.Timeout < time.Millisecond || opts.FenceTimeout < time.Millisecond {
 				return cli.UsageError{Err: fmt.Errorf("--timeout and --fence-timeout must be at least 1ms")}
 			}
+			if opts.FenceOnly && opts.Role == "" {
+				return cli.UsageError{Err: fmt.Errorf("--fence-only says what the role is for: give --role too")}
+			}
 			report, err := examine(cmd, conn, opts)
 			if err != nil {
 				return err
@@ -57,6 +60,7 @@ or a check failed.`,
 		},
 	}
 	cmd.Flags().StringVar(&opts.Role, "role", "", "the application's role: also look at its privileges")
+	cmd.Flags().BoolVar(&opts.FenceOnly, "fence-only", false, "--role only fences, with sequencers that it was handed")
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also list what is as it should be")
 	cmd.Flags().DurationVar(&opts.Timeout, "timeout", opts.Timeout, "bounds each statement")
 	cmd.Flags().DurationVar(&opts.FenceTimeout, "fence-timeout", opts.FenceTimeout, "the clients' FenceTimeout: how long a fenced transaction may be open")

@@ -63,7 +63,7 @@ NOTE     fillfactor: gatepost.leases
 	}
 
 	execute(t, pool, "CREATE ROLE app")
-	want(t, gatepost(t, url, "doctor", "--timeout", "1m", "--role", "app"), 1, "GRANT INSERT, SELECT, UPDATE ON gatepost.leases TO \"app\";")
+	want(t, gatepost(t, url, "doctor", "--timeout", "1m", "--role", "app"), 1, "GRANT SELECT ON gatepost.leases TO \"app\";")
 }
 
 func TestDoctor_JSONHasAllChecks(t *testing.T) {
@@ -130,6 +130,7 @@ func TestDoctor_BadUse(t *testing.T) {
 	url := pgtest.EmptyDatabase(t)
 	want(t, gatepost(t, url, "doctor", "now"), 2, "unknown command")
 	want(t, gatepost(t, url, "doctor", "--timeout", "0s"), 2, "at least 1ms")
+	want(t, gatepost(t, url, "doctor", "--fence-only"), 2, "give --role too")
 	want(t, gatepost(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2", "doctor"), 1, "no connection to the database")
 	want(t, gatepost(t, url, "doctor"), 1, "Gatepost's tables are not in this database.\n           gatepost migrate up\n")
 }

@@ -37,37 +37,98 @@ func (q *Queries) RoleAbout(ctx context.Context, role string) (RoleAboutRow, err
 	return i, err
 }
 
+const RoleFunctions = `-- name: RoleFunctions :many
+SELECT
+    p.proname::text AS name,
+    pg_get_function_identity_arguments(p.oid)::text AS arguments,
+    has_function_privilege($1::text, p.oid, 'EXECUTE')::boolean AS granted
+FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname = 'gatepost'
+    AND p.proname = ANY ($2::text[])
+ORDER BY p.proname, 2
+`
+
+type RoleFunctionsParams struct {
+	Role  string
+	Names []string
+}
+
+type RoleFunctionsRow struct {
+	Name      string
+	Arguments string
+	Granted   bool
+}
+
+// RoleFunctions says which of Gatepost's functions a role may call, of those named.
+func (q *Queries) RoleFunctions(ctx context.Context, arg RoleFunctionsParams) ([]RoleFunctionsRow, error) {
+	rows, err := q.db.Query(ctx, RoleFunctions, arg.Role, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoleFunctionsRow
+	for rows.Next() {
+		var i RoleFunctionsRow
+		if err := rows.Scan(&i.Name, &i.Arguments, &i.Granted); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RolePrivileges = `-- name: RolePrivileges :many
 SELECT
-    c.relname::text AS table_name,
+    asked.table_name::text AS table_name,
     asked.privilege::text AS privilege,
-    has_table_privilege($1::text, c.oid, asked.privilege)::boolean AS granted
+    asked.column_name::text AS column_name,
+    (CASE
+        WHEN a.attnum IS NULL THEN has_table_privilege($1::text, c.oid, asked.privilege)
+        ELSE has_column_privilege($1::text, c.oid, a.attnum, asked.privilege)
+    END)::boolean AS granted
 FROM (
-    SELECT unnest($2::text[]) AS table_name, unnest($3::text[]) AS privilege
+    SELECT
+        unnest($2::text[]) AS table_name,
+        unnest($3::text[]) AS privilege,
+        unnest($4::text[]) AS column_name
 ) AS asked
 JOIN pg_catalog.pg_class AS c ON c.relname = asked.table_name
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attname = asked.column_name AND NOT a.attisdropped
 WHERE n.nspname = 'gatepost'
     AND c.relkind = 'r'
-ORDER BY c.relname, asked.privilege
+    AND (asked.column_name = '' OR a.attnum IS NOT NULL)
+ORDER BY c.relname, asked.privilege, a.attnum
 `
 
 type RolePrivilegesParams struct {
 	Role       string
 	Tables     []string
 	Privileges []string
+	Columns    []string
 }
 
 type RolePrivilegesRow struct {
-	TableName string
-	Privilege string
-	Granted   bool
+	TableName  string
+	Privilege  string
+	ColumnName string
+	Granted    bool
 }
 
 // RolePrivileges says which privileges on Gatepost's tables a role has, of those asked
-// for: tables and privileges are pairs. A table that isn't there is left out.
+// for: tables, privileges and columns go together, and an empty column is the whole
+// table. A table or a column that isn't there is left out.
 func (q *Queries) RolePrivileges(ctx context.Context, arg RolePrivilegesParams) ([]RolePrivilegesRow, error) {
-	rows, err := q.db.Query(ctx, RolePrivileges, arg.Role, arg.Tables, arg.Privileges)
+	rows, err := q.db.Query(ctx, RolePrivileges,
+		arg.Role,
+		arg.Tables,
+		arg.Privileges,
+		arg.Columns,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +136,12 @@ func (q *Queries) RolePrivileges(ctx context.Context, arg RolePrivilegesParams) 
 	var items []RolePrivilegesRow
 	for rows.Next() {
 		var i RolePrivilegesRow
-		if err := rows.Scan(&i.TableName, &i.Privilege, &i.Granted); err != nil {
+		if err := rows.Scan(
+			&i.TableName,
+			&i.Privilege,
+			&i.ColumnName,
+			&i.Granted,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -28,6 +28,7 @@ var checks = []check{
 	{id: "extra-index", looks: "other indexes on columns that heartbeats change", run: checkExtraIndexes},
 	{id: "unlogged", looks: "tables that a crash empties", run: checkUnlogged},
 	{id: "trigger", looks: "triggers on the tables", inventory: true, run: checkTriggers},
+	{id: "function", looks: "the functions of fences and guards", inventory: true, run: checkFunctions},
 	{id: "row-rewrite", looks: "row security and rules on the tables", run: checkRewrites},
 	{id: "public-grant", looks: "what everybody may do with the tables", run: checkPublicGrants},
 
@@ -35,6 +36,9 @@ var checks = []check{
 	{id: "synchronous-commit", looks: "synchronous_commit of the server, databases and roles", primary: true, run: checkSynchronousCommit},
 	{id: "replication", looks: "whether a standby may miss commits", primary: true, run: checkReplication},
 	{id: "replication-role", looks: "settings that switch triggers off", run: checkReplicationRole},
+
+	{id: "guard", looks: "holes in the guards of tables", inventory: true, run: checkGuards},
+	{id: "subscribed", looks: "guarded tables that replication writes to", inventory: true, run: checkSubscribed},
 
 	{id: "prepared", looks: "prepared transactions on a lease", primary: true, reads: []string{"leases"}, run: checkPrepared},
 	{id: "fenced", looks: "transactions that lock a lease for too long", primary: true, reads: []string{"leases"}, run: checkFenced},
@@ -54,5 +58,5 @@ var checks = []check{
 	{id: "wraparound", looks: "how long ago the tables were frozen", primary: true, run: checkWraparound},
 
 	{id: "privilege", looks: "the privileges of the role of --role", role: true, inventory: true, run: checkPrivileges},
-	{id: "owner", looks: "whether the role of --role stands above the guards", role: true, run: checkOwner},
+	{id: "owner", looks: "whether the role of --role stands above the guards", role: true, inventory: true, run: checkOwner},
 }

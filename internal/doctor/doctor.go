@@ -24,6 +24,9 @@ type Options struct {
 	// Role is the application's, whose privileges are looked at. Defaults to none.
 	Role string
 
+	// FenceOnly says that Role only fences, with sequencers that it was handed.
+	FenceOnly bool
+
 	// Timeout bounds each statement. Defaults to 5 s.
 	Timeout time.Duration
 
@@ -103,6 +106,8 @@ func (e *examination) run(ctx context.Context) error {
 
 // begin bounds the transaction's statements and reads what all checks need.
 func (e *examination) begin(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, patience*e.opts.Timeout)
+	defer cancel()
 	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`,
 		fmt.Sprint(max(1, e.opts.Timeout.Milliseconds())))
 	if err != nil {
@@ -140,7 +145,7 @@ func (e *examination) check(ctx context.Context, tx pgx.Tx, c check) error {
 		ctx, cancel := context.WithTimeout(ctx, patience*e.opts.Timeout)
 		defer cancel()
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			return c.run(ctx, &visit{examination: e, q: doctordb.New(tx), result: &r})
+			return c.run(ctx, &visit{examination: e, db: tx, q: doctordb.New(tx), result: &r})
 		})
 		if err != nil && e.conn.IsClosed() {
 			return err
@@ -203,6 +208,7 @@ func (e *examination) grants(c check) []string {
 // visit is one check at work.
 type visit struct {
 	*examination
+	db     pgx.Tx
 	q      *doctordb.Queries
 	result *Result
 }

@@ -16,6 +16,30 @@ func InventoryNames() (names []string) {
 	return names
 }
 
+// FunctionNames are the functions that the inventory has, in order, as often as they
+// exist.
+func FunctionNames() (names []string) {
+	for _, f := range functions {
+		for range f.count {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// Needs are the privileges that a role is asked for, as "PRIVILEGE table column".
+func Needs() (all []string) {
+	for _, n := range needs {
+		for _, c := range append([]string{}, n.columns...) {
+			all = append(all, n.privilege+" "+n.table+" "+c)
+		}
+		if n.columns == nil {
+			all = append(all, n.privilege+" "+n.table+" ")
+		}
+	}
+	return all
+}
+
 // JudgeVersion is what the check of the server's version says of one.
 func JudgeVersion(major int) []Finding {
 	v := &visit{result: &Result{}}

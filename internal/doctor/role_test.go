@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/gatepost/gatepost/internal/doctor"
+	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5"
 )
 
 // as is a URL under another role.
@@ -41,7 +43,7 @@ func TestReadOnlyRole_SeesWhatItMayAndSaysTheRest(t *testing.T) {
 	if got := found(r); !slices.Equal(got, []string{"unlogged weakens gatepost.leases"}) {
 		t.Errorf("it found %q", got)
 	}
-	for _, check := range []string{"schema", "prepared", "fenced", "lapsed", "clock-back", "key-backlog", "key-running", "horizon", "hot-share"} {
+	for _, check := range []string{"schema", "guard", "prepared", "fenced", "lapsed", "clock-back", "key-backlog", "key-running", "horizon", "hot-share"} {
 		if len(result(t, r, check).Unseen) == 0 {
 			t.Errorf("%s doesn't say that it saw nothing: %+v", check, result(t, r, check))
 		}
@@ -77,6 +79,50 @@ func TestReadOnlyRole_SeesWhatItMayAndSaysTheRest(t *testing.T) {
 	}
 }
 
+// grant gives a role what migrations.Grants says.
+func grant(t *testing.T, url, role string) {
+	t.Helper()
+	sql, err := migrations.Grants(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, url, sql)
+}
+
+// What the check asks for is what `gatepost migrate grants` gives, no less and no more.
+func TestPrivileges_AreThoseOfGrants(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	role := makeRole(t, database, "")
+	grant(t, database, role)
+	rows, err := connect(t, database).Query(t.Context(), `
+		SELECT g.privilege_type || ' ' || c.relname || ' ' FROM pg_class AS c, aclexplode(c.relacl) AS g WHERE g.grantee = $1::regrole
+		UNION ALL
+		SELECT g.privilege_type || ' ' || a.attrelid::regclass::name || ' ' || a.attname FROM pg_attribute AS a, aclexplode(a.attacl) AS g
+		WHERE g.grantee = $1::regrole`, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := doctor.Needs()
+	for i := range granted {
+		granted[i] = strings.ReplaceAll(granted[i], "gatepost.", "")
+	}
+	slices.Sort(granted)
+	slices.Sort(needs)
+	if !slices.Equal(granted, needs) {
+		t.Errorf("granted is\n%q, asked for is\n%q", granted, needs)
+	}
+	opts := patient()
+	opts.Role = role
+	if got := found(examine(t, database, opts)); len(got) != 0 {
+		t.Errorf("of a role with the grants it found %q", got)
+	}
+}
+
 func TestPrivileges_OfTheApplicationsRole(t *testing.T) {
 	t.Parallel()
 	database := healthy.database(t)
@@ -84,17 +130,19 @@ func TestPrivileges_OfTheApplicationsRole(t *testing.T) {
 	opts := patient()
 	opts.Role = role
 	r := examine(t, database, opts)
-	if f := result(t, r, "privilege").Findings; len(found(r)) != 1 || len(f) != 1 || len(f[0].Remedy) != 6 {
-		t.Errorf("of a role without a privilege it found %q", found(r))
+	if f := result(t, r, "privilege").Findings; len(found(r)) != 1 || len(f) != 1 || len(f[0].Remedy) != 1+1+22+3 {
+		t.Errorf("of a role without a privilege it found %q: %+v", found(r), f)
 	}
 	heal(t, database, r)
 	if got := found(examine(t, database, opts)); len(got) != 0 {
 		t.Errorf("after its remedies it finds %q", got)
 	}
-	run(t, database, "REVOKE UPDATE, INSERT ON gatepost.leases FROM "+role)
+	run(t, database, "REVOKE UPDATE (holder), INSERT ON gatepost.leases FROM "+role)
 	r = examine(t, database, opts)
+	want := []string{`GRANT INSERT ON gatepost.leases TO "` + role + `";`, `GRANT UPDATE (holder) ON gatepost.leases TO "` + role + `";`}
 	f := result(t, r, "privilege").Findings
-	if len(f) != 1 || f[0].Severity != doctor.Weakens || f[0].Text != "It lacks INSERT, UPDATE on gatepost.leases: what needs it is refused." {
+	if len(f) != 1 || f[0].Severity != doctor.Weakens || f[0].Text != "It lacks INSERT ON gatepost.leases and 1 more: what needs that is refused." ||
+		!slices.Equal(f[0].Remedy[1:], want) {
 		t.Errorf("it found %+v", f)
 	}
 	heal(t, database, r)
@@ -112,5 +160,25 @@ func TestPrivileges_OfTheApplicationsRole(t *testing.T) {
 	r = examine(t, database, opts)
 	if got := found(r); !slices.Equal(got, []string{"privilege weakens role no body"}) {
 		t.Errorf("of no role it found %q", got)
+	}
+}
+
+func TestPrivileges_OfARoleThatOnlyFences(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	role := makeRole(t, database, "")
+	opts := patient()
+	opts.Role, opts.FenceOnly = role, true
+	r := examine(t, database, opts)
+	if f := result(t, r, "privilege").Findings; len(f) != 1 || len(f[0].Remedy) != 1+1+3 || !strings.Contains(f[0].Remedy[0], "--fence-only") {
+		t.Errorf("of a role without a privilege it found %+v", f)
+	}
+	sql, err := migrations.FenceOnlyGrants(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, database, sql)
+	if got := found(examine(t, database, opts)); len(got) != 0 {
+		t.Errorf("with the grants it finds %q", got)
 	}
 }

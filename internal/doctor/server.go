@@ -70,12 +70,30 @@ func checkSynchronousCommit(ctx context.Context, v *visit) error {
 
 // checkReplicationRole looks for sessions in which triggers don't fire.
 func checkReplicationRole(ctx context.Context, v *visit) error {
+	if v.versionNum >= 150000 {
+		roles, err := v.q.TriggersOffGrants(ctx)
+		if err != nil {
+			return err
+		}
+		for _, role := range roles {
+			v.tellTriggersOff(role)
+		}
+	}
 	return v.eachSetting(ctx, "session_replication_role", func(where, setting string, remedy ...string) {
 		if setting != "origin" {
 			v.weakens(where, fmt.Sprintf("session_replication_role is %s: triggers don't fire, neither guards nor the one that keeps "+
 				"an effect and its record together.", setting), remedy...)
 		}
 	})
+}
+
+func (v *visit) tellTriggersOff(role string) {
+	who, grantee := "role "+role, ident(role)
+	if role == "" {
+		who, grantee = "all roles", "PUBLIC"
+	}
+	v.note(who, "It may set session_replication_role, without being a superuser: no guard binds who does.",
+		fmt.Sprintf("REVOKE SET ON PARAMETER session_replication_role FROM %s;", grantee))
 }
 
 // eachSetting tells a setting wherever it comes from: the server, this session's URL,

@@ -13,21 +13,43 @@ SELECT
 FROM pg_catalog.pg_roles AS r
 WHERE r.rolname = @role::text;
 
+-- RoleFunctions says which of Gatepost's functions a role may call, of those named.
+-- name: RoleFunctions :many
+SELECT
+    p.proname::text AS name,
+    pg_get_function_identity_arguments(p.oid)::text AS arguments,
+    has_function_privilege(@role::text, p.oid, 'EXECUTE')::boolean AS granted
+FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname = 'gatepost'
+    AND p.proname = ANY (@names::text[])
+ORDER BY p.proname, 2;
+
 -- RolePrivileges says which privileges on Gatepost's tables a role has, of those asked
--- for: tables and privileges are pairs. A table that isn't there is left out.
+-- for: tables, privileges and columns go together, and an empty column is the whole
+-- table. A table or a column that isn't there is left out.
 -- name: RolePrivileges :many
 SELECT
-    c.relname::text AS table_name,
+    asked.table_name::text AS table_name,
     asked.privilege::text AS privilege,
-    has_table_privilege(@role::text, c.oid, asked.privilege)::boolean AS granted
+    asked.column_name::text AS column_name,
+    (CASE
+        WHEN a.attnum IS NULL THEN has_table_privilege(@role::text, c.oid, asked.privilege)
+        ELSE has_column_privilege(@role::text, c.oid, a.attnum, asked.privilege)
+    END)::boolean AS granted
 FROM (
-    SELECT unnest(@tables::text[]) AS table_name, unnest(@privileges::text[]) AS privilege
+    SELECT
+        unnest(@tables::text[]) AS table_name,
+        unnest(@privileges::text[]) AS privilege,
+        unnest(@columns::text[]) AS column_name
 ) AS asked
 JOIN pg_catalog.pg_class AS c ON c.relname = asked.table_name
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attname = asked.column_name AND NOT a.attisdropped
 WHERE n.nspname = 'gatepost'
     AND c.relkind = 'r'
-ORDER BY c.relname, asked.privilege;
+    AND (asked.column_name = '' OR a.attnum IS NOT NULL)
+ORDER BY c.relname, asked.privilege, a.attnum;
 
 -- RoleUsesSchema says whether a role may use the schema.
 -- name: RoleUsesSchema :one

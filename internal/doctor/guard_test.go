@@ -1,0 +1,149 @@
+package doctor_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gatepost/gatepost/gen/doctordb"
+	"github.com/gatepost/gatepost/internal/doctor"
+)
+
+func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
+	t.Parallel()
+	plain := []string{"CREATE TABLE orders (id bigint, customer text)", "SELECT gatepost.guard_table('orders', 'it''s')"}
+	byColumn := []string{plain[0], "SELECT gatepost.guard_table('orders', lease_column => 'customer')"}
+	parts := []string{
+		"CREATE TABLE orders (id bigint, customer text) PARTITION BY RANGE (id)", "CREATE TABLE p1 PARTITION OF orders FOR VALUES FROM (0) TO (9)",
+		"SELECT gatepost.guard_table('orders', 'import')",
+	}
+	for name, c := range map[string]struct {
+		before, fault []string
+		want          []string
+	}{
+		"none":               {plain, nil, nil},
+		"none, by a column":  {byColumn, nil, nil},
+		"none in partitions": {parts, nil, nil},
+		"disabled":           {plain, []string{"ALTER TABLE orders DISABLE TRIGGER gatepost_guard"}, []string{`guard weakens "public"."orders"`}},
+		"for replicas":       {plain, []string{"ALTER TABLE orders ENABLE REPLICA TRIGGER gatepost_guard"}, []string{`guard weakens "public"."orders"`}},
+		"in a partition":     {parts, []string{"ALTER TABLE p1 DISABLE TRIGGER ALL"}, []string{`guard weakens "public"."p1"`}},
+		"partition later": {parts, []string{"CREATE TABLE p2 (id bigint, customer text)", "ALTER TABLE orders ATTACH PARTITION p2 FOR VALUES FROM (10) TO (19)"},
+			[]string{`guard weakens "public"."p2"`}},
+		"child later":  {plain, []string{"CREATE TABLE archive () INHERITS (orders)"}, []string{`guard weakens "public"."archive"`}},
+		"rows dropped": {byColumn, []string{"DROP TRIGGER gatepost_guard_update ON orders"}, []string{`guard weakens "public"."orders"`}},
+		"applied": {plain, []string{"CREATE SUBSCRIPTION s" + "%[1]s CONNECTION '' PUBLICATION p WITH (connect = false)",
+			"INSERT INTO pg_subscription_rel (srsubid, srrelid, srsubstate) SELECT oid, 'orders'::regclass, 'r' FROM pg_subscription WHERE subname = 's%[1]s'"},
+			[]string{"subscribed weakens public.orders"}},
+
+		"not as its owner": {nil, []string{"ALTER FUNCTION gatepost.guard_row() SECURITY INVOKER"}, []string{"function weakens gatepost.guard_row()"}},
+		"no search_path": {nil, []string{"ALTER FUNCTION gatepost.try_fence(text, integer, bigint, uuid) RESET search_path"},
+			[]string{"function weakens gatepost.try_fence(name text, slot integer, token bigint, nonce uuid, OUT verdict text, OUT current bigint)"}},
+		"another search_path": {nil, []string{"ALTER FUNCTION gatepost.hold_fences() SET search_path = public, pg_catalog"},
+			[]string{"function weakens gatepost.hold_fences()"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			statements := slices.Concat(c.before, c.fault)
+			url := healthy.database(t)
+			for i, s := range statements {
+				if strings.Contains(s, "%[1]s") {
+					statements[i] = fmt.Sprintf(s, strings.TrimPrefix(roleName(url), "role_"))
+				}
+			}
+			run(t, url, statements...)
+			r := examine(t, url, patient())
+			if got := found(r); !slices.Equal(got, append([]string{}, c.want...)) {
+				t.Fatalf("it found %q, want %q", got, c.want)
+			}
+			heal(t, url, r)
+			if left := found(examine(t, url, patient())); len(left) != 0 && name != "applied" {
+				t.Errorf("after its remedies it finds %q", left)
+			}
+		})
+	}
+}
+
+func TestGuards_AColumnThatWasRenamedIsTold(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, "CREATE TABLE orders (id bigint, customer text)", "SELECT gatepost.guard_table('orders', lease_column => 'customer')",
+		"ALTER TABLE orders RENAME customer TO client")
+	r := examine(t, url, patient())
+	f := result(t, r, "guard").Findings
+	if len(f) != 1 || !strings.Contains(f[0].Text, `"customer"`) || !strings.Contains(f[0].Remedy[0], "'COLUMN'") {
+		t.Fatalf("it says %+v", f)
+	}
+	run(t, url, strings.ReplaceAll(f[0].Remedy[0], "COLUMN", "client"))
+	if got := found(examine(t, url, patient())); len(got) != 0 {
+		t.Errorf("after the remedy it finds %q", got)
+	}
+}
+
+func TestFunctions_AreThoseOfTheMigrations(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	rows, err := doctordb.New(connect(t, url)).FunctionList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := doctor.FunctionNames()
+	var found []string
+	for _, row := range rows {
+		found = append(found, row.Name)
+	}
+	if !slices.Equal(found, names) {
+		t.Errorf("the migrations make the functions %q, the inventory has %q", found, names)
+	}
+	run(t, url, "DROP FUNCTION gatepost.present(text, integer, bigint, uuid)")
+	if got := examineNames(t, url); !slices.Equal(got, []string{"function weakens gatepost.present"}) {
+		t.Errorf("without one it found %q", got)
+	}
+}
+
+func examineNames(t *testing.T, url string) []string {
+	t.Helper()
+	return found(examine(t, url, patient()))
+}
+
+// The owner of a guarded table can take the guard off.
+func TestOwner_OfGuardedTables(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	role := makeRole(t, url, "")
+	grant(t, url, role)
+	run(t, url, "CREATE TABLE orders (id bigint)", "ALTER TABLE orders OWNER TO "+role)
+	opts := patient()
+	opts.Role = role
+	if got := found(examine(t, url, opts)); len(got) != 0 {
+		t.Errorf("of an owner without a guard it found %q", got)
+	}
+	run(t, url, "SELECT gatepost.guard_table('orders', 'import')")
+	r := examine(t, url, opts)
+	if got := found(r); !slices.Equal(got, []string{"owner note role " + role}) || !strings.Contains(result(t, r, "owner").Findings[0].Text, "public.orders") {
+		t.Errorf("of an owner it found %q", got)
+	}
+}
+
+func TestReplicationRole_WhoMaySetIt(t *testing.T) {
+	t.Parallel()
+	own := &server{settings: map[string]string{"fsync": "on", "full_page_writes": "on"}}
+	t.Cleanup(func() { _ = own.stop() })
+	url := own.database(t)
+	var version int
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	if version < 150000 {
+		return // there is no such right
+	}
+	run(t, url, "CREATE ROLE app", "GRANT SET ON PARAMETER session_replication_role TO app", "GRANT SET ON PARAMETER session_replication_role TO PUBLIC")
+	r := examine(t, url, patient())
+	if got, want := found(r), []string{"replication-role note all roles", "replication-role note role app"}; !slices.Equal(got, want) {
+		t.Errorf("it found %q, want %q", got, want)
+	}
+	heal(t, url, r)
+	if got := found(examine(t, url, patient())); len(got) != 0 {
+		t.Errorf("after its remedies it finds %q", got)
+	}
+}

@@ -1,0 +1,54 @@
+-- FunctionList reads Gatepost's functions: whether they run as their owner, and whether
+-- they name their search_path.
+-- name: FunctionList :many
+SELECT
+    p.proname::text AS name,
+    pg_get_function_identity_arguments(p.oid)::text AS arguments,
+    p.prosecdef AS definer,
+    coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)::boolean AS path
+FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname = 'gatepost'
+    AND p.prokind = 'f'
+ORDER BY p.proname, 2;
+
+-- GuardOwned reads the guarded tables that a role owns, by itself or as a member.
+-- name: GuardOwned :many
+SELECT DISTINCT (cn.nspname::text || '.' || c.relname::text)::text AS table_name
+FROM pg_catalog.pg_trigger AS t
+JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
+JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
+WHERE pn.nspname = 'gatepost'
+    AND p.proname = 'guard_statement'
+    AND pg_has_role(@role::text, c.relowner, 'USAGE')
+ORDER BY 1;
+
+-- GuardSubscribed reads the guarded tables that a subscription of logical replication
+-- writes to, past their guards.
+-- name: GuardSubscribed :many
+SELECT (cn.nspname::text || '.' || c.relname::text)::text AS table_name, s.subname::text AS subscription
+FROM pg_catalog.pg_trigger AS t
+JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
+JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
+JOIN pg_catalog.pg_subscription_rel AS r ON r.srrelid = c.oid
+JOIN pg_catalog.pg_subscription AS s ON s.oid = r.srsubid
+WHERE pn.nspname = 'gatepost'
+    AND p.proname = 'guard_statement'
+    AND t.tgenabled = 'O'
+ORDER BY 1, 2;
+
+-- TriggersOffGrants reads the roles that may set session_replication_role without being
+-- superusers; PUBLIC is empty. PostgreSQL 15 and later.
+-- name: TriggersOffGrants :many
+SELECT coalesce(r.rolname::text, '')::text AS role
+FROM pg_catalog.pg_parameter_acl AS p
+CROSS JOIN LATERAL aclexplode(p.paracl) AS g
+LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
+WHERE p.parname = 'session_replication_role'
+    AND g.privilege_type = 'SET'
+    AND r.rolsuper IS NOT TRUE
+ORDER BY 1;
