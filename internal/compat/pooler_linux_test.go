@@ -27,6 +27,12 @@ const envPooler = "GATEPOST_PGBOUNCER"
 // the same database through it.
 func pooledBy(t *testing.T, direct string, size int) string {
 	t.Helper()
+	return pooled(t, direct, size, "transaction")
+}
+
+// pooled is pooledBy in any of PgBouncer's modes.
+func pooled(t *testing.T, direct string, size int, mode string) string {
+	t.Helper()
 	binary := pgbouncer(t)
 	dir, account := serverDir(t)
 	addr := freeAddr(t)
@@ -36,13 +42,13 @@ func pooledBy(t *testing.T, direct string, size int) string {
 	}
 	write(t, filepath.Join(dir, "users.txt"), fmt.Sprintf("%q %q\n", conn.User, conn.Password))
 	config := filepath.Join(dir, "pgbouncer.ini")
-	write(t, config, settings(conn, addr, size))
+	write(t, config, settings(conn, addr, size, mode))
 
 	cmd := osexec.Command(binary, config)
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: account, Pdeathsig: syscall.SIGKILL}
 	exited := run(t, cmd)
-	pooled := url.URL{
+	through := url.URL{
 		Scheme: "postgres", User: url.UserPassword(conn.User, conn.Password), Host: addr.String(),
 		Path: "/app", RawQuery: "sslmode=disable",
 	}
@@ -52,18 +58,18 @@ func pooledBy(t *testing.T, direct string, size int) string {
 			t.Fatalf("%s ended", binary) // run's cleanup shows what it said
 		default:
 		}
-		conn, err := pgx.Connect(t.Context(), pooled.String())
+		conn, err := pgx.Connect(t.Context(), through.String())
 		if err != nil {
 			return false
 		}
 		return conn.Close(t.Context()) == nil
 	})
-	return pooled.String()
+	return through.String()
 }
 
 // settings leave the defaults where they matter: no reset of a connection between two
 // transactions, and max_prepared_statements.
-func settings(conn *pgx.ConnConfig, addr *net.TCPAddr, size int) string {
+func settings(conn *pgx.ConnConfig, addr *net.TCPAddr, size int, mode string) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 	return strings.Join([]string{
 		"[databases]",
@@ -75,7 +81,7 @@ func settings(conn *pgx.ConnConfig, addr *net.TCPAddr, size int) string {
 		"auth_type = trust",
 		"auth_file = users.txt",
 		"admin_users = " + conn.User,
-		"pool_mode = transaction",
+		"pool_mode = " + mode,
 		"default_pool_size = " + strconv.Itoa(size),
 		"min_pool_size = " + strconv.Itoa(size), // and the next transaction on the next one
 		"server_round_robin = 1",
