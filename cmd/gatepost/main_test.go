@@ -117,6 +117,8 @@ func TestCommandLine_BadUseIsOneClearLine(t *testing.T) {
 		{2, `unknown command "migrat"`, []string{"migrat"}},
 		{2, "migrate sideways is not known", []string{"migrate", "sideways"}},
 		{2, "unknown flag", []string{"migrate", "up", "--nope"}},
+		{2, "unknown flag: --prefx; did you mean --prefix?", []string{"ls", "--prefx", "a"}},
+		{2, "; did you mean watch?", []string{"wathc"}},
 		{2, "unknown command", []string{"migrate", "up", "now"}},
 		{2, "", []string{"migrate", "up", "--database-url", "postgres://[::1"}},
 		{1, "no connection to the database", []string{"migrate", "up"}},

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -47,7 +48,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	foldHelp(root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return UsageError{unknownFlag(cmd, err)} })
 
 	err := known(root, args)
 	if err == nil {
@@ -82,6 +83,25 @@ func Subcommands(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	return UsageError{unknown(fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath()), cmd.SuggestionsFor(args[0]))}
+}
+
+// unknownFlag adds the flags that may have been meant to an error about one that isn't
+// there.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	if question := DidYouMean("--"+missing.GetSpecifiedName(), names); question != "" {
+		return fmt.Errorf("%w; %s", err, question)
+	}
+	return err
 }
 
 func unknown(text string, near []string) error {
