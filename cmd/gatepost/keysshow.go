@@ -120,7 +120,7 @@ func recordFields(r operator.Record) []field {
 		{"ATTEMPT", fmt.Sprint(r.Attempt), cli.Plain},
 		{"CREATED", momentText(r.CreatedAt, r.Age), cli.Plain},
 		{"EXPIRES", expiryText(r.Key), expiryStyle(r.Key)},
-		{"REQUEST", fmt.Sprintf("fingerprint %s, version %d", hex.EncodeToString(r.Fingerprint), r.FingerprintVersion), cli.Plain},
+		{"REQUEST", fmt.Sprintf("fingerprint %s…, version %d", hex.EncodeToString(r.Fingerprint[:8]), r.FingerprintVersion), cli.Plain},
 	}
 	if r.State == operator.KeyDone || r.State == operator.KeyTombstone {
 		fields = append(fields, replyFields(r)...)
