@@ -28,5 +28,8 @@ func DetailOf(ctx context.Context, pool *pgxpool.Pool, name string) (Detail, err
 	if err != nil {
 		return Detail{}, fmt.Errorf("read %q: %w", name, err)
 	}
+	if row.ReservedFor == "" { // what a release left in the other column means nothing
+		return Detail{}, nil
+	}
 	return Detail{ReservedFor: row.ReservedFor, ReservedUntil: row.ReservedUntil.Time}, nil
 }
