@@ -8,16 +8,27 @@ import (
 	"syscall"
 
 	"github.com/gatepost/gatepost/internal/cli"
+	"github.com/gatepost/gatepost/internal/job"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	job.Intercept()
+	ctx, stop := signal.NotifyContext(context.Background(), endingSignals()...)
 	code := cli.Execute(ctx, rootCommand(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
+}
+
+// endingSignals end the program. An ignored SIGINT stays so: that is how a shell starts
+// what it runs in the background, and how run's command is to find it.
+func endingSignals() []os.Signal {
+	if signal.Ignored(os.Interrupt) {
+		return []os.Signal{syscall.SIGTERM}
+	}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM}
 }
 
 // connection is how the commands reach the database.
@@ -69,7 +80,7 @@ lease was lost while the command ran.`,
   gatepost watch         who holds what, as it changes`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
-	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn))
+	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn))
 	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
 	root.AddCommand(demo(&conn).Commands()...)

@@ -1,0 +1,245 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+)
+
+// runs runs "gatepost run NAME" on the shared database.
+func runs(t *testing.T, name string, args ...string) result {
+	t.Helper()
+	return gatepost(t, pgtest.URL(t), append([]string{"run", name}, args...)...)
+}
+
+func TestRun_KeepsTheCommandsExitCode(t *testing.T) {
+	t.Parallel()
+	for script, code := range map[string]int{
+		"exit 0": 0, "exit 3": 3, "exit 76": 76, "kill -TERM $$": 143, "kill -KILL $$": 137,
+	} {
+		r := runs(t, pgtest.Name(t), "--", "sh", "-c", script)
+		if r.code != code || r.stdout != "" || r.stderr != "" {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q; want %d and silence", script, r.code, r.stdout, r.stderr, code)
+		}
+	}
+}
+
+func TestRun_ACommandThatCannotRunTakesNoLease(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	want(t, runs(t, name, "--", "no-such-command-here"), 127, "no-such-command-here")
+	want(t, runs(t, name, "--", "/etc/passwd"), 126, "permission denied")
+	want(t, gatepost(t, pgtest.URL(t), "show", name), 1, "never acquired")
+	// One that the system refuses only when it starts.
+	file := t.TempDir() + "/command"
+	write(t, file, "#!/no/such/interpreter\n")
+	want(t, runs(t, name, "--", file), 127, "no such file")
+	want(t, gatepost(t, pgtest.URL(t), "show", name), 0, "STATE     free for")
+	// And one that shells run.
+	write(t, file, "echo a script without a first line; exit 5")
+	want(t, runs(t, name, "--", file), 5, "a script without a first line")
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil { //nolint:gosec // it is to be executed
+		t.Fatal(err)
+	}
+}
+
+func TestRun_BadUseIsOneClearLine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		part string
+		args []string
+	}{
+		{"no lease name", nil},
+		{"no command", []string{"n"}},
+		{"no command", []string{"n", "--"}},
+		{"--ttl is 500ms", []string{"n", "--ttl", "500ms", "--", "true"}},
+		{"must be from 1ms to 168h", []string{"n", "--ttl", "169h", "--", "true"}},
+		{"exclude each other", []string{"--no-wait", "n", "--wait", "1s", "true"}},
+		{"can't be negative", []string{"n", "--wait=-1s", "true"}},
+		{"at most a third of --ttl", []string{"n", "--ttl", "3s", "--grace", "2s", "true"}},
+		{"unknown flag: --nope", []string{"n", "--nope", "--", "true"}},
+		{"invalid argument", []string{"n", "--ttl", "soon", "--", "true"}},
+		{"invalid lease name", []string{"", "true"}},
+	} {
+		want(t, gatepost(t, pgtest.URL(t), append([]string{"run"}, c.args...)...), 2, c.part)
+	}
+	want(t, gatepost(t, "postgres://127.0.0.1:1/none", "run", "n", "true"), 1, "no connection to the database")
+	want(t, gatepost(t, "", "run", "n", "--help"), 0, "gatepost run NAME [flags] -- COMMAND")
+}
+
+func TestRun_TakesFlagsUpToTheCommandOnly(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--ttl", "9s", "NAME", "--no-wait", "--", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
+		{"NAME", "--ttl=9s", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
+		{"--", "NAME", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
+	} {
+		for i, arg := range args {
+			if arg == "NAME" {
+				args[i] = pgtest.Name(t)
+			}
+		}
+		want(t, gatepost(t, pgtest.URL(t), append([]string{"run"}, args...)...), 0, "--ttl -- --help\n")
+	}
+}
+
+func TestRun_TheCommandHasTheRunsFilesAndAnEnvironmentOfItsOwn(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	read, written, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := program(t, pgtest.URL(t), "run", name, "--", "sh", "-c",
+		`read line; echo "in: $line"; echo err >&2; echo three >&3; echo "$GATEPOST_LEASE $GATEPOST_TOKEN $GATEPOST_SEQUENCER $OWN"`)
+	cmd.Env = append(cmd.Env, "OWN=kept", "GATEPOST_TOKEN=of-an-outer-run")
+	cmd.Stdin = strings.NewReader("hello\n")
+	cmd.ExtraFiles = []*os.File{written}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	written.Close()
+	three, err := io.ReadAll(read)
+	if err != nil || string(three) != "three\n" || stderr.String() != "err\n" {
+		t.Errorf("file 3 got %q (%v), standard error %q", three, err, stderr.String())
+	}
+	lines := strings.Split(stdout.String(), "\n")
+	if lines[0] != "in: hello" {
+		t.Errorf("it printed %q", lines)
+	}
+	env := strings.Fields(lines[1])
+	seq, err := pglock.ParseSequencer(env[2])
+	if err != nil || env[0] != name || seq.Name() != name || env[1] != tokenText(seq.Token()) || env[3] != "kept" {
+		t.Errorf("the environment was %q, %v", env, err)
+	}
+}
+
+func TestRun_ItsSequencerFencesUntilTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	r := runs(t, name, append([]string{"--holder", "the-run"}, command(t, "fence")...)...)
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "fenced "+name+" ") || !strings.HasSuffix(r.stdout, " the-run\n") {
+		t.Fatalf("exit code %d, it printed %q, %q", r.code, r.stdout, r.stderr)
+	}
+	seq := runs(t, name, "--", "sh", "-c", "echo $GATEPOST_SEQUENCER").stdout
+	cmd := program(t, pgtest.URL(t), command(t, "fence")[2:]...)
+	cmd.Env = append(cmd.Env, "GATEPOST_SEQUENCER="+strings.TrimSpace(seq))
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "fenced off") {
+		t.Errorf("after the run its sequencer is good still: %q, %v", out, err)
+	}
+}
+
+func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	client, err := pglock.New(pgtest.Pool(t), pglock.Config{Holder: "web-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	lease, err := client.TryAcquire(t.Context(), name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, runs(t, name, "--no-wait", "--", "echo", "ran"), 75, "is held by web-1 (token "+tokenText(lease.Token()))
+	want(t, runs(t, name, "--wait", "0", "--", "echo", "ran"), 75, "is held by web-1")
+	start := time.Now()
+	want(t, runs(t, name, "--wait", "300ms", "--", "echo", "ran"), 75, "is held by web-1")
+	if waited := time.Since(start); waited < 300*time.Millisecond {
+		t.Errorf("it waited %s", waited)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		waiter := waitingRun(t, name, "echo", "ran")
+		signalTo(t, waiter.cmd.Process.Pid, sig)
+		if r := waiter.wait(); r.code != 128+int(sig) || r.stdout != "" {
+			t.Errorf("%s while it waits: %+v", sig, r)
+		}
+	}
+	waiter := waitingRun(t, name, "echo", "ran")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, waiter.wait(), 0, "ran\n")
+}
+
+// started is gatepost, running.
+type started struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func startRun(t *testing.T, url, name string, args ...string) *started {
+	t.Helper()
+	s := &started{t: t, cmd: program(t, url, append([]string{"run", name}, args...)...)}
+	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() })
+	return s
+}
+
+func (s *started) wait() result {
+	s.t.Helper()
+	var exit *exec.ExitError
+	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	return result{s.stdout.String(), s.stderr.String(), s.cmd.ProcessState.ExitCode()}
+}
+
+// waitingRun starts a run that waits for its lease, and returns when it does.
+func waitingRun(t *testing.T, name string, command ...string) *started {
+	t.Helper()
+	s := startRun(t, pgtest.URL(t), name, append([]string{"--"}, command...)...)
+	pool := pgtest.Pool(t)
+	await(t, "a waiter of "+name, func() bool {
+		var waits bool
+		err := pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM gatepost.waiters WHERE name = $1", name).Scan(&waits)
+		return err == nil && waits
+	})
+	return s
+}
+
+func signalTo(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRun_PassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	cmd := program(t, pgtest.URL(t), append([]string{"run", pgtest.Name(t)}, command(t, "signals")...)...)
+	next := lines(t, cmd)
+	if line := next(); line != "ready" {
+		t.Fatal(line)
+	}
+	for _, sig := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGTERM,
+	} {
+		signalTo(t, cmd.Process.Pid, sig)
+		if line := next(); line != sig.String() {
+			t.Errorf("of %q came %q", sig, line)
+		}
+	}
+}
