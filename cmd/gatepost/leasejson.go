@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/gatepost/gatepost/internal/operator"
 )
 
 // leaseJSON is a lease as JSON: tokens as strings, which lose no digits in a float,
@@ -58,6 +60,12 @@ type lockerJSON struct {
 	InStateMS   int64  `json:"in_state_ms"`
 }
 
+func lockerJSONOf(l operator.Locker) lockerJSON {
+	return lockerJSON{
+		l.PID, l.GID, l.User, l.Application, l.Address, l.State, l.WaitEvent, l.Open.Milliseconds(), l.InState.Milliseconds(),
+	}
+}
+
 type reservedJSON struct {
 	For   string    `json:"for"`
 	Until time.Time `json:"until"`
@@ -69,9 +77,7 @@ func (p portrait) MarshalJSON() ([]byte, error) {
 		out.Waiting = append(out.Waiting, waiterJSON{w.Holder, w.Since.UTC()})
 	}
 	for _, l := range p.lockers {
-		out.LockedBy = append(out.LockedBy, lockerJSON{
-			l.PID, l.GID, l.User, l.Application, l.Address, l.State, l.WaitEvent, l.Open.Milliseconds(), l.InState.Milliseconds(),
-		})
+		out.LockedBy = append(out.LockedBy, lockerJSONOf(l))
 	}
 	d := p.detail
 	if d.ReservedUntil.After(p.now()) {

@@ -80,7 +80,7 @@ lease was lost while the command ran.`,
   gatepost watch         who holds what, as it changes`,
 	}
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
-	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn))
+	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn), releaseCommand(&conn))
 	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
 	root.AddCommand(demo(&conn).Commands()...)

@@ -85,6 +85,7 @@ SELECT
     coalesce(host(a.client_addr), '')::text AS address,
     coalesce(a.state, '')::text AS state,
     coalesce(a.wait_event, '')::text AS wait_event,
+    a.xact_start::timestamptz AS since,
     coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000, 0)::bigint AS open_us,
     coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000000, 0)::bigint AS state_us
 FROM locker
@@ -114,6 +115,7 @@ type LeaseLockersRow struct {
 	Address     string
 	State       string
 	WaitEvent   string
+	Since       pgtype.Timestamptz
 	OpenUs      int64
 	StateUs     int64
 }
@@ -141,6 +143,7 @@ func (q *Queries) LeaseLockers(ctx context.Context, arg LeaseLockersParams) ([]L
 			&i.Address,
 			&i.State,
 			&i.WaitEvent,
+			&i.Since,
 			&i.OpenUs,
 			&i.StateUs,
 		); err != nil {
@@ -152,6 +155,110 @@ func (q *Queries) LeaseLockers(ctx context.Context, arg LeaseLockersParams) ([]L
 		return nil, err
 	}
 	return items, nil
+}
+
+const LeaseReleaseByToken = `-- name: LeaseReleaseByToken :one
+WITH locked AS MATERIALIZED (
+    SELECT l.name, l.slot, l.token, l.holder, l.acquired_at, l.expires_at
+    FROM gatepost.leases AS l
+    WHERE l.name = $3
+        AND l.slot = $4
+        AND l.token = $5
+        AND l.nonce IS NOT NULL
+    FOR NO KEY UPDATE
+), clocked AS MATERIALIZED (
+    SELECT locked.name, locked.slot, locked.token, locked.holder, locked.acquired_at, locked.expires_at, clock_timestamp() AS at
+    FROM locked
+)
+UPDATE gatepost.leases AS l
+SET
+    nonce = NULL,
+    holder = NULL,
+    data = jsonb_build_object('released_by_operator', jsonb_strip_nulls(jsonb_build_object(
+        'by', $1::text,
+        'role', session_user::text,
+        'at', clocked.at,
+        'token', clocked.token::text,
+        'holder', clocked.holder::text,
+        'reason', nullif($2::text, '')
+    ))),
+    renewed_at = clocked.at,
+    expires_at = clocked.at,
+    reserved_for = NULL,
+    reserved_until = NULL
+FROM clocked
+WHERE l.name = clocked.name
+    AND l.slot = clocked.slot
+RETURNING
+    clocked.holder::text AS holder,
+    session_user::text AS role,
+    clocked.at::timestamptz AS at,
+    (extract(epoch FROM clocked.at - clocked.acquired_at) * 1000000)::bigint AS held_us,
+    (extract(epoch FROM clocked.expires_at - clocked.at) * 1000000)::bigint AS left_us
+`
+
+type LeaseReleaseByTokenParams struct {
+	Operator string
+	Reason   string
+	Name     string
+	Slot     int32
+	Token    int64
+}
+
+type LeaseReleaseByTokenRow struct {
+	Holder string
+	Role   string
+	At     pgtype.Timestamptz
+	HeldUs int64
+	LeftUs int64
+}
+
+// LeaseReleaseByToken frees a name for an operator, who knows the token of the
+// acquisition that is to end, and not its nonce. Like LeaseRelease it keeps the row and its
+// token and never waits for a fenced transaction. Who did it is left in data, until the
+// next acquisition. No row: the name has another token, or is free; nothing is changed.
+// Runs at READ COMMITTED: it waits for a row lock, and tests what it locked.
+func (q *Queries) LeaseReleaseByToken(ctx context.Context, arg LeaseReleaseByTokenParams) (LeaseReleaseByTokenRow, error) {
+	row := q.db.QueryRow(ctx, LeaseReleaseByToken,
+		arg.Operator,
+		arg.Reason,
+		arg.Name,
+		arg.Slot,
+		arg.Token,
+	)
+	var i LeaseReleaseByTokenRow
+	err := row.Scan(
+		&i.Holder,
+		&i.Role,
+		&i.At,
+		&i.HeldUs,
+		&i.LeftUs,
+	)
+	return i, err
+}
+
+const LockerTerminate = `-- name: LockerTerminate :one
+SELECT pg_terminate_backend(a.pid, $1::bigint)::boolean AS ended
+FROM pg_catalog.pg_stat_activity AS a
+WHERE a.pid = $2::integer
+    AND a.xact_start < $3::timestamptz
+`
+
+type LockerTerminateParams struct {
+	WaitMs int64
+	Pid    int32
+	Before pgtype.Timestamptz
+}
+
+// LockerTerminate ends a backend and waits for its end, if it is still in a transaction
+// that began before a moment: its number may be another's by now. ended is false when it
+// went on for too long. No row: it has ended, or it is in another transaction, or this role
+// may not see that; nothing was done.
+func (q *Queries) LockerTerminate(ctx context.Context, arg LockerTerminateParams) (bool, error) {
+	row := q.db.QueryRow(ctx, LockerTerminate, arg.WaitMs, arg.Pid, arg.Before)
+	var ended bool
+	err := row.Scan(&ended)
+	return ended, err
 }
 
 const TableNames = `-- name: TableNames :many

@@ -20,7 +20,8 @@ type Locker struct {
 	Address     string
 	State       string        // active, idle in transaction
 	WaitEvent   string        // ClientRead while active: it waits for COPY data
-	Open        time.Duration // since the transaction began
+	Since       time.Time     // when the transaction began; zero of a prepared one
+	Open        time.Duration // for how long it has been open
 	InState     time.Duration
 }
 
@@ -36,7 +37,7 @@ func Lockers(ctx context.Context, pool *pgxpool.Pool, name string) ([]Locker, er
 	for i, r := range rows {
 		lockers[i] = Locker{
 			PID: int(r.Pid), GID: r.Gid, User: r.Username, Application: r.Application, Address: r.Address,
-			State: r.State, WaitEvent: r.WaitEvent,
+			State: r.State, WaitEvent: r.WaitEvent, Since: r.Since.Time,
 			Open: time.Duration(r.OpenUs) * time.Microsecond, InState: time.Duration(r.StateUs) * time.Microsecond,
 		}
 	}

@@ -52,6 +52,7 @@ SELECT
     coalesce(host(a.client_addr), '')::text AS address,
     coalesce(a.state, '')::text AS state,
     coalesce(a.wait_event, '')::text AS wait_event,
+    a.xact_start::timestamptz AS since,
     coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000, 0)::bigint AS open_us,
     coalesce(extract(epoch FROM clock_timestamp() - a.state_change) * 1000000, 0)::bigint AS state_us
 FROM locker
@@ -66,6 +67,60 @@ WHERE EXISTS (
         AND r.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
 )
 ORDER BY locker.pid, p.gid;
+
+-- LeaseReleaseByToken frees a name for an operator, who knows the token of the
+-- acquisition that is to end, and not its nonce. Like LeaseRelease it keeps the row and its
+-- token and never waits for a fenced transaction. Who did it is left in data, until the
+-- next acquisition. No row: the name has another token, or is free; nothing is changed.
+-- Runs at READ COMMITTED: it waits for a row lock, and tests what it locked.
+-- name: LeaseReleaseByToken :one
+WITH locked AS MATERIALIZED (
+    SELECT l.name, l.slot, l.token, l.holder, l.acquired_at, l.expires_at
+    FROM gatepost.leases AS l
+    WHERE l.name = @name
+        AND l.slot = @slot
+        AND l.token = @token
+        AND l.nonce IS NOT NULL
+    FOR NO KEY UPDATE
+), clocked AS MATERIALIZED (
+    SELECT locked.name, locked.slot, locked.token, locked.holder, locked.acquired_at, locked.expires_at, clock_timestamp() AS at
+    FROM locked
+)
+UPDATE gatepost.leases AS l
+SET
+    nonce = NULL,
+    holder = NULL,
+    data = jsonb_build_object('released_by_operator', jsonb_strip_nulls(jsonb_build_object(
+        'by', @operator::text,
+        'role', session_user::text,
+        'at', clocked.at,
+        'token', clocked.token::text,
+        'holder', clocked.holder::text,
+        'reason', nullif(@reason::text, '')
+    ))),
+    renewed_at = clocked.at,
+    expires_at = clocked.at,
+    reserved_for = NULL,
+    reserved_until = NULL
+FROM clocked
+WHERE l.name = clocked.name
+    AND l.slot = clocked.slot
+RETURNING
+    clocked.holder::text AS holder,
+    session_user::text AS role,
+    clocked.at::timestamptz AS at,
+    (extract(epoch FROM clocked.at - clocked.acquired_at) * 1000000)::bigint AS held_us,
+    (extract(epoch FROM clocked.expires_at - clocked.at) * 1000000)::bigint AS left_us;
+
+-- LockerTerminate ends a backend and waits for its end, if it is still in a transaction
+-- that began before a moment: its number may be another's by now. ended is false when it
+-- went on for too long. No row: it has ended, or it is in another transaction, or this role
+-- may not see that; nothing was done.
+-- name: LockerTerminate :one
+SELECT pg_terminate_backend(a.pid, sqlc.arg(wait_ms)::bigint)::boolean AS ended
+FROM pg_catalog.pg_stat_activity AS a
+WHERE a.pid = @pid::integer
+    AND a.xact_start < @before::timestamptz;
 
 -- TableNames lists tables, partitioned ones too and partitions not, by their names as
 -- they are written in SQL, with their schema and those that are found without it also
