@@ -58,8 +58,8 @@ func (d desk) sh(ctx context.Context, text string) (said string, err error) {
 	return string(bytes.TrimSpace(raw)) + "\n", err
 }
 
-// sql runs statements as psql would: one after the other, each by itself unless
-// there is a BEGIN.
+// sql runs the statements of a block in one message: in one transaction, but for
+// those between BEGIN and COMMIT.
 func (d desk) sql(ctx context.Context, t *testing.T, text string) error {
 	t.Helper()
 	conn, err := pgx.Connect(ctx, d.url)
