@@ -39,7 +39,10 @@ func (d desk) run(t *testing.T, b block) {
 	}
 }
 
+// sh runs a block in a shell that knows the variables of the blocks before it.
 func (d desk) sh(ctx context.Context, text string) (said string, err error) {
+	const known = ".variables"
+	text = "set -a; [ ! -e " + known + " ] || . ./" + known + "\n" + text + "\nexport -p > " + known
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
 	cmd.Dir = d.dir
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+d.url, "PATH="+filepath.Dir(d.bin)+string(os.PathListSeparator)+os.Getenv("PATH"))
