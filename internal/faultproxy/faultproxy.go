@@ -17,16 +17,16 @@ import (
 
 // Proxy stands between a pool and the server.
 type Proxy struct {
-	listener        net.Listener
-	network, server string
+	listener net.Listener
 
-	mu    sync.Mutex
-	cond  *sync.Cond
-	conns map[net.Conn]bool
-	fault Fault
-	deaf  bool // to cancel requests
-	over  bool
-	stall bool
+	mu              sync.Mutex
+	network, server string
+	cond            *sync.Cond
+	conns           map[net.Conn]bool
+	fault           Fault
+	deaf            bool // to cancel requests
+	over            bool
+	stall           bool
 	// latency is added to each message.
 	latency time.Duration
 }
@@ -105,7 +105,10 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial(p.network, p.server)
+		p.mu.Lock()
+		network, address := p.network, p.server
+		p.mu.Unlock()
+		server, err := net.Dial(network, address)
 		if err != nil {
 			client.Close()
 			continue
@@ -245,6 +248,28 @@ func (p *Proxy) Stalls() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stall
+}
+
+// Break breaks all connections. New ones are accepted.
+func (p *Proxy) Break() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.conns {
+		conn.Close()
+	}
+}
+
+// Redirect makes new connections go to the server of another url, as after a failover.
+// Those that there are stay: see Break.
+func (p *Proxy) Redirect(tb testing.TB, url string) {
+	tb.Helper()
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.server = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 }
 
 // Next arms a fault and returns a channel that tells when it happened.

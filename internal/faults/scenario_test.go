@@ -1,0 +1,63 @@
+//go:build linux
+
+package faults_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	seed    = flag.Uint64("faults.seed", 1, "the first seed of the fault suite; its runs count up from it")
+	long    = flag.Duration("faults.for", 4*time.Second, "how long a run of the fault suite makes faults")
+	seeds   = flag.Int("faults.seeds", 1, "how many runs each scenario of the fault suite has")
+	picture = flag.String("faults.picture", "", "an HTML file for porcupine's picture of a history that it refuses")
+)
+
+// scenario is what a run is made of.
+type scenario struct {
+	seed         uint64
+	length       time.Duration
+	workers      int
+	names        []string
+	species      []species
+	ttl          time.Duration
+	fenceTimeout time.Duration
+	poll         time.Duration
+	defaults     map[string]string // of the database's sessions
+}
+
+// newScenario is the usual one of a seed. The seed also chooses what the database's
+// sessions begin with.
+func newScenario(seed uint64) scenario {
+	random := rand.New(rand.NewPCG(seed, 1))
+	levels := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+	return scenario{
+		seed: seed, length: *long, workers: 5, names: []string{"alpha", "beta", "gamma"}, species: allSpecies,
+		ttl: 800 * time.Millisecond, fenceTimeout: 2 * time.Second, poll: 250 * time.Millisecond,
+		defaults: map[string]string{
+			"default_transaction_isolation": string(levels[seed%3]),
+			"synchronous_commit":            pick(random, []string{"on", "off"}),
+		},
+	}
+}
+
+// conduct makes a run of a scenario and checks it.
+func (s scenario) conduct(t *testing.T) {
+	t.Helper()
+	t.Logf("seed %d: %v", s.seed, s.defaults)
+	c := &conductor{scenario: s, t: t, cluster: newCluster(t, s.defaults), dir: t.TempDir(), kinds: map[string]species{}}
+	for _, kind := range s.species {
+		c.kinds[kind.name] = kind
+	}
+	c.run()
+	h, err := readHistory(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.check(h)
+}
