@@ -47,45 +47,55 @@ one.`
 
 // complete lets the shell complete arguments with what is in the database.
 func complete(root *cobra.Command, conn *connection) {
-	for path, byPlace := range map[string][]completer{
-		"show":         {leaseNames},
-		"watch":        {leaseNames},
-		"run":          {leaseNames},
-		"release":      {leaseNames},
-		"guard add":    {tableNames},
-		"guard remove": {tableNames},
-		"keys show":    {operations, scopes},
-		"keys forget":  {operations, scopes},
+	for path, words := range map[string]arguments{
+		"show":         {byPlace: []completer{leaseNames}},
+		"watch":        {byPlace: []completer{leaseNames}},
+		"run":          {byPlace: []completer{leaseNames}, command: true},
+		"release":      {byPlace: []completer{leaseNames}},
+		"guard add":    {byPlace: []completer{tableNames}, repeat: true},
+		"guard ls":     {byPlace: []completer{guardedTables}, repeat: true},
+		"guard remove": {byPlace: []completer{guardedTables}, repeat: true},
+		"keys show":    {byPlace: []completer{operations, scopes}},
+		"keys forget":  {byPlace: []completer{operations, scopes}},
 	} {
-		cmd, rest, err := root.Find(strings.Fields(path))
-		if err != nil || len(rest) > 0 {
-			continue // not in this build
-		}
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) >= len(byPlace) {
-				return nil, afterNames(path)
-			}
-			return conn.complete(cmd, byPlace[len(args)], args, begun)
+		if cmd, rest, err := root.Find(strings.Fields(path)); err == nil && len(rest) == 0 {
+			cmd.ValidArgsFunction = words.complete(conn)
 		}
 	}
 	if ls, _, err := root.Find([]string{"keys", "ls"}); err == nil {
 		completeKeyFlags(ls, conn)
 	}
-	for _, cmd := range root.Commands() {
-		if cmd.Flags().Lookup("prefix") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("prefix", func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	for path, flag := range map[string]string{"ls": "prefix", "watch": "prefix", "guard add": "lease"} {
+		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
+			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return conn.complete(cmd, leaseNames, nil, begun)
 			})
 		}
 	}
 }
 
-// afterNames says what follows the words that are in the database: for run, a command.
-func afterNames(path string) cobra.ShellCompDirective {
-	if path == "run" {
-		return cobra.ShellCompDirectiveDefault
+// arguments are what the words behind a command are.
+type arguments struct {
+	byPlace []completer
+	repeat  bool // the last, as often as one likes
+	command bool // a command of the shell's follows
+}
+
+func (a arguments) complete(conn *connection) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		place := len(args)
+		if a.repeat {
+			place = min(place, len(a.byPlace)-1)
+		}
+		switch {
+		case place < len(a.byPlace):
+			return conn.complete(cmd, a.byPlace[place], args, begun)
+		case a.command:
+			return nil, cobra.ShellCompDirectiveDefault
+		default:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
 	}
-	return cobra.ShellCompDirectiveNoFileComp
 }
 
 func completeKeyFlags(ls *cobra.Command, conn *connection) {
@@ -156,10 +166,20 @@ func scopes(ctx context.Context, db database, args []string, begun string) ([]co
 	return beginningWith(found, begun), err
 }
 
-// tableNames are the tables that this role can write to.
+// tableNames are the tables that may be guarded.
 func tableNames(ctx context.Context, db database, _ []string, begun string) ([]cobra.Completion, error) {
 	found, err := operator.Tables(ctx, db.pool, begun, mostCompleted)
 	return beginningWith(found, begun), err
+}
+
+// guardedTables are those that are.
+func guardedTables(ctx context.Context, db database, _ []string, begun string) ([]cobra.Completion, error) {
+	guards, err := pglock.Guards(ctx, db.pool)
+	var names []string
+	for _, g := range guards {
+		names = append(names, tableText(g.Table))
+	}
+	return beginningWith(names, begun), err
 }
 
 func beginningWith(found []string, begun string) (words []cobra.Completion) {

@@ -30,7 +30,17 @@ func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
 	pool := leases(t, url)
 	put(t, pool, leaseRow{name: "b/\x1b[2J", holder: "h", token: 1, left: time.Hour})
 	someKeys(t, url)
+	execute(t, pool, `CREATE TABLE public.orders (id int); CREATE TABLE public.others (id int); CREATE SCHEMA s; CREATE TABLE s."Odd" (id int)`)
+	want(t, gatepost(t, url, "guard", "add", "orders", "--lease", "b/held"), 0, "")
 	for _, c := range []struct{ words, want []string }{
+		{[]string{"run", "b"}, []string{"b/held"}},
+		{[]string{"run", "b/held", "l"}, nil},
+		{[]string{"release", "b"}, []string{"b/held"}},
+		{[]string{"guard", "add", "o"}, []string{"orders", "others"}},
+		{[]string{"guard", "add", "orders", "s."}, []string{`s."Odd"`}},
+		{[]string{"guard", "add", "orders", "--lease", "b"}, []string{"b/held"}},
+		{[]string{"guard", "remove", ""}, []string{"public.orders"}},
+		{[]string{"guard", "ls", "pub"}, []string{"public.orders"}},
 		{[]string{"show", ""}, []string{"a/free", "b/held", "c/lapsed"}},
 		{[]string{"watch", "b"}, []string{"b/held"}},
 		{[]string{"show", "a/free", ""}, nil},
@@ -47,6 +57,7 @@ func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
 		}
 	}
 	want(t, gatepost(t, url, "__complete", "show", "b"), 0, "b/held\tweb-1, in 8 min\n")
+	want(t, gatepost(t, url, "__complete", "run", "b/held", ""), 0, ":0\n") // a command of the shell's
 }
 
 // A database that doesn't answer, or isn't there, offers nothing, and soon.
