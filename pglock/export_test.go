@@ -3,6 +3,8 @@ package pglock
 import (
 	"net"
 	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
 )
 
 // Spread is over how much time the waiters of a lapsed lease come back.
@@ -22,3 +24,49 @@ func (w Watchdog) Stop() bool { return w.stop() }
 
 // Fire is what the timer does.
 func (w Watchdog) Fire() { w.cut() }
+
+// ValidateName is what each name goes through first.
+var ValidateName = validateName
+
+// Granted is a lease that was asked for at a moment, without a heartbeat and without a
+// database.
+func Granted(c *Client, ttl time.Duration, sent time.Time) (*Lease, error) {
+	t, err := c.cfg.timing(ttl)
+	return newLease(c, claim{timing: t}, Sequencer{}, sent), err
+}
+
+// Extend counts a renewal that was sent at a moment.
+func (l *Lease) Extend(sent time.Time) { l.extend(sent) }
+
+// Lapse is what the timer does.
+func (l *Lease) Lapse() { l.lapse() }
+
+// Timing is what a lease's TTL comes to: how often it is renewed, and how long before
+// its expiry it is not trusted any more.
+func (l *Lease) Timing() (every, margin time.Duration) { return l.renewEvery, l.margin }
+
+// Keep schedules a lease's renewals, without the goroutine that would send them.
+func Keep(c *Client, l *Lease) {
+	c.beat.started = true
+	c.beat.add(l)
+}
+
+// Due is what the heartbeat would send now, and when it looks again.
+func Due(c *Client, now time.Time) (batch []*Lease, next time.Time) { return c.beat.takeDue(now) }
+
+// Tried is what the heartbeat does after a try that was sent at a moment, and was
+// answered or wasn't.
+func Tried(c *Client, batch []*Lease, sent time.Time, answered bool) {
+	if !answered {
+		c.beat.reschedule(batch, nil, sent)
+		return
+	}
+	outcomes := make([]outcome, len(batch))
+	for i, l := range batch {
+		outcomes[i] = l.settle(lockdb.LeaseRenewRow{Renewed: true}, sent)
+	}
+	c.beat.reschedule(batch, outcomes, sent)
+}
+
+// Drop ends a lease that no database knows.
+func Drop(l *Lease) { _ = l.lose(ErrReleased) }

@@ -121,7 +121,8 @@ func (h *heartbeat) run() {
 
 // takeDue picks the leases to renew now, and says when to look again. When one is
 // due, those that would be due within half their own interval go with it, so
-// that leases acquired at different moments end up in one statement.
+// that leases acquired at different moments end up in one statement. None with a
+// shorter interval does: the others' try would have its time.
 func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +136,7 @@ func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Time) {
 	for l, s := range h.leases {
 		switch {
 		case s.trying:
-		case l.renewEvery <= batchSpread*shortest && !s.due.After(now.Add(l.renewEvery/2)):
+		case l.renewEvery >= shortest && l.renewEvery <= batchSpread*shortest && !s.due.After(now.Add(l.renewEvery/2)):
 			s.trying = true
 			batch = append(batch, l)
 		case s.due.Before(h.next): // in the past, when it is due but has more time than this batch
