@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "12") // most of the time they wait
 	}
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		_ = flag.Set("rapid.checks", "25") // each of some 30 steps, over a real server
+	}
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
