@@ -53,7 +53,8 @@ func TestFence_RefusesTheStaleHolder(t *testing.T) {
 			exec(t, pool, `DELETE FROM gatepost.leases WHERE name = $1`, name)
 			takeOver(t, name, l)
 		}, pglock.ErrSuperseded},
-		"the same token again": {sql(`UPDATE gatepost.leases SET nonce = gen_random_uuid() WHERE name = $1`), pglock.ErrSuperseded},
+		"another token, same nonce": {sql(`UPDATE gatepost.leases SET token = token + 1 WHERE name = $1`), pglock.ErrSuperseded},
+		"the same token again":      {sql(`UPDATE gatepost.leases SET nonce = gen_random_uuid() WHERE name = $1`), pglock.ErrSuperseded},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
