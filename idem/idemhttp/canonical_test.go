@@ -77,6 +77,13 @@ func FuzzCanonicalJSON(f *testing.F) {
 		if !reflect.DeepEqual(decode(t, text), decode(t, again)) {
 			t.Errorf("%q and %q mean different things", text, again)
 		}
+		var wide bytes.Buffer
+		if err := json.Indent(&wide, text, "\t", "  "); err != nil {
+			t.Fatal(err)
+		}
+		if same, ok := idemhttp.CanonicalJSON(wide.Bytes()); !ok || !bytes.Equal(same, canonical) {
+			t.Errorf("%q, with white space, became %q and not %q", text, same, canonical)
+		}
 	})
 }
 

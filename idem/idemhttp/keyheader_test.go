@@ -85,3 +85,31 @@ func TestParseKey_RefusesWhatIsMalformed(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseKey: what is taken is a key; what is taken strictly is taken leniently as the
+// same one; and each key, quoted, comes back.
+func FuzzParseKey(f *testing.F) {
+	for _, line := range []string{
+		"", "abc", `"abc"`, ` "a\"b\\c" ; v=1`, `"abc"; t=*tok/en:x; u=%"f%c3%bc"; n=?0`, `"a" "b"`, `"a\n"`, "a\x00b", "é", `"`, strings.Repeat("k", 256),
+	} {
+		f.Add(line)
+	}
+	quote := strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+	f.Fuzz(func(t *testing.T, line string) {
+		h := http.Header{"Idempotency-Key": {line}}
+		key, err := idemhttp.ParseKey(h, false)
+		strict, strictErr := idemhttp.ParseKey(h, true)
+		if strictErr == nil && (err != nil || strict != key) {
+			t.Fatalf("%q is %q strictly and %q, %v leniently", line, strict, key, err)
+		}
+		if err != nil {
+			return
+		}
+		if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
+			t.Fatalf("%q was taken as %q", line, key)
+		}
+		if again, err := idemhttp.ParseKey(http.Header{"Idempotency-Key": {`"` + quote.Replace(key) + `"`}}, true); err != nil || again != key {
+			t.Fatalf("%q, quoted, became %q, %v", key, again, err)
+		}
+	})
+}
