@@ -16,7 +16,7 @@ SELECT
     coalesce(r.rolname::text, '')::text AS role,
     coalesce(d.datname::text, '')::text AS database,
     split_part(c.item, '=', 1)::text AS name,
-    substr(c.item, strpos(c.item, '=') + 1)::text AS setting
+    (CASE WHEN c.item NOT LIKE 'gatepost.%' THEN substr(c.item, strpos(c.item, '=') + 1) ELSE '' END)::text AS setting
 FROM pg_catalog.pg_db_role_setting AS s
 CROSS JOIN LATERAL unnest(s.setconfig) AS c (item)
 LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
@@ -34,7 +34,8 @@ type RoleSettingsRow struct {
 }
 
 // RoleSettings reads the settings that a role or the database brings to its sessions,
-// of those named. Both names are empty where a setting is for all of them.
+// of those named. Both names are empty where a setting is for all of them. What a fence
+// is presented by holds a nonce, and stays unread.
 func (q *Queries) RoleSettings(ctx context.Context, names []string) ([]RoleSettingsRow, error) {
 	rows, err := q.db.Query(ctx, RoleSettings, names)
 	if err != nil {

@@ -61,6 +61,64 @@ func (q *Queries) ColumnList(ctx context.Context) ([]ColumnListRow, error) {
 	return items, nil
 }
 
+const ConstraintList = `-- name: ConstraintList :many
+SELECT
+    coalesce(c.relname::text, t.typname::text)::text AS owner,
+    k.conname::text AS name,
+    (k.contypid <> 0)::boolean AS of_domain,
+    (
+        k.convalidated
+        AND NOT EXISTS (
+            SELECT
+            FROM pg_catalog.pg_trigger AS g
+            WHERE g.tgconstraint = k.oid
+                AND g.tgenabled NOT IN ('O', 'A')
+        )
+    )::boolean AS holds
+FROM pg_catalog.pg_constraint AS k
+JOIN pg_catalog.pg_namespace AS n ON n.oid = k.connamespace
+LEFT JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
+LEFT JOIN pg_catalog.pg_type AS t ON t.oid = k.contypid
+WHERE n.nspname = 'gatepost'
+    AND k.contype IN ('c', 'f')
+ORDER BY 1, 2
+`
+
+type ConstraintListRow struct {
+	Owner    string
+	Name     string
+	OfDomain bool
+	Holds    bool
+}
+
+// ConstraintList reads the checks and foreign keys of Gatepost's tables, and the checks
+// of its domains: whether they hold for all rows, and whether nothing of them is
+// switched off.
+func (q *Queries) ConstraintList(ctx context.Context) ([]ConstraintListRow, error) {
+	rows, err := q.db.Query(ctx, ConstraintList)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ConstraintListRow
+	for rows.Next() {
+		var i ConstraintListRow
+		if err := rows.Scan(
+			&i.Owner,
+			&i.Name,
+			&i.OfDomain,
+			&i.Holds,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const GrantList = `-- name: GrantList :many
 SELECT c.relname::text AS table_name, string_agg(g.privilege_type, ', ' ORDER BY g.privilege_type)::text AS privileges
 FROM pg_catalog.pg_class AS c
@@ -105,7 +163,6 @@ SELECT
     c.relname::text AS table_name,
     x.relname::text AS name,
     i.indisunique AS is_unique,
-    i.indisprimary AS is_primary,
     i.indimmediate AS immediate,
     (i.indisvalid AND i.indisready AND i.indislive)::boolean AS valid,
     (i.indpred IS NOT NULL)::boolean AS partial,
@@ -130,7 +187,6 @@ type IndexListRow struct {
 	TableName  string
 	Name       string
 	IsUnique   bool
-	IsPrimary  bool
 	Immediate  bool
 	Valid      bool
 	Partial    bool
@@ -154,7 +210,6 @@ func (q *Queries) IndexList(ctx context.Context) ([]IndexListRow, error) {
 			&i.TableName,
 			&i.Name,
 			&i.IsUnique,
-			&i.IsPrimary,
 			&i.Immediate,
 			&i.Valid,
 			&i.Partial,

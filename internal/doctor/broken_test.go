@@ -92,6 +92,7 @@ func TestExamine_FindsTenFaultsInOneDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
+		"constraint weakens gatepost.idempotency_steps",
 		"token-index weakens gatepost.leases",
 		"extra-index note gatepost.leases_expires_at_idx",
 		"unlogged weakens gatepost.fences",

@@ -23,8 +23,10 @@ var checks = []check{
 	{id: "server-version", looks: "the server's version", run: checkVersion},
 	{id: "schema", looks: "the schema's version", asks: "schema_migrations", run: checkSchema},
 	{id: "columns", looks: "the tables' columns", inventory: true, run: checkColumns},
-	{id: "primary-key", looks: "the tables' primary keys", inventory: true, run: checkPrimaryKeys},
+	{id: "primary-key", looks: "the keys that make a name, a resource, a claim one row", inventory: true, run: checkPrimaryKeys},
+	{id: "constraint", looks: "the tables' and domains' constraints", inventory: true, run: checkConstraints},
 	{id: "token-index", looks: "the unique index on a lease's token", run: checkTokenIndex},
+	{id: "index", looks: "the other indexes that statements rely on", inventory: true, run: checkIndexes},
 	{id: "extra-index", looks: "other indexes on columns that heartbeats change", run: checkExtraIndexes},
 	{id: "unlogged", looks: "tables that a crash empties", run: checkUnlogged},
 	{id: "trigger", looks: "triggers on the tables", inventory: true, run: checkTriggers},
@@ -37,6 +39,7 @@ var checks = []check{
 	{id: "replication", looks: "whether a standby may miss commits", primary: true, run: checkReplication},
 	{id: "replication-role", looks: "settings that switch triggers off", run: checkReplicationRole},
 
+	{id: "preset", looks: "roles that bring a fence along", run: checkPresets},
 	{id: "guard", looks: "holes in the guards of tables", inventory: true, run: checkGuards},
 	{id: "subscribed", looks: "guarded tables that replication writes to", inventory: true, run: checkSubscribed},
 

@@ -27,6 +27,17 @@ func FunctionNames() (names []string) {
 	return names
 }
 
+// Constraint is one that the inventory has.
+type Constraint struct{ Of, Name, Definition string }
+
+// Constraints are those that the inventory has, in order.
+func Constraints() (all []Constraint) {
+	for _, c := range constraints {
+		all = append(all, Constraint{c.of, c.name, c.definition})
+	}
+	return all
+}
+
 // Needs are the privileges that a role is asked for, as "PRIVILEGE table column".
 func Needs() (all []string) {
 	for _, n := range needs {

@@ -21,7 +21,7 @@ func checkPrimaryKeys(ctx context.Context, v *visit) error {
 		}
 		key := strings.Join(t.key, ", ")
 		if slices.ContainsFunc(indexes, func(i doctordb.IndexListRow) bool {
-			return i.TableName == t.name && i.IsPrimary && whole(i) && slices.Equal(i.Columns, t.key)
+			return i.TableName == t.name && whole(i) && slices.Equal(i.Columns, t.key)
 		}) {
 			continue
 		}
@@ -35,6 +35,42 @@ func checkPrimaryKeys(ctx context.Context, v *visit) error {
 // whole says that an index holds for each row, at once.
 func whole(i doctordb.IndexListRow) bool {
 	return i.IsUnique && i.Immediate && i.Valid && !i.Partial && !i.Expression
+}
+
+// searched are the indexes that are not keys, and what is slow or possible without them.
+var searched = []struct {
+	table, name string
+	unique      bool
+	columns     []string
+	text        string
+}{
+	{"idempotency_keys", "idempotency_keys_expires_at_idx", false, []string{"expires_at"}, "each collection of expired keys reads all of them"},
+	{"imports", "imports_sha256_key", true, []string{"sha256", "table_schema", "table_name"}, "two imports of one file can begin at once"},
+	{"waiters", "waiters_name_idx", false, []string{"name", "slot"}, "each release reads all waiters"},
+}
+
+// checkIndexes looks for the indexes that are not keys of the leases and claims.
+func checkIndexes(ctx context.Context, v *visit) error {
+	indexes, err := v.q.IndexList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, want := range searched {
+		if !v.plain(want.table) || slices.ContainsFunc(indexes, func(i doctordb.IndexListRow) bool {
+			return i.TableName == want.table && slices.Equal(i.Columns, want.columns) && i.Valid && !i.Partial && (!want.unique || whole(i))
+		}) {
+			continue
+		}
+		columns := strings.Join(want.columns, ", ")
+		text := fmt.Sprintf("The index on (%s) is missing or not valid: %s.", columns, want.text)
+		if want.unique {
+			v.weakens(qualified(want.table), text, fmt.Sprintf("ALTER TABLE gatepost.%s ADD CONSTRAINT %s UNIQUE (%s);", want.table, want.name, columns))
+			continue
+		}
+		v.note(qualified(want.table), text, fmt.Sprintf("DROP INDEX IF EXISTS gatepost.%s;", want.name),
+			fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON gatepost.%s (%s);", want.name, want.table, columns))
+	}
+	return nil
 }
 
 var tokenKey = []string{"name", "slot", "token"}

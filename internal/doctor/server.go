@@ -87,6 +87,17 @@ func checkReplicationRole(ctx context.Context, v *visit) error {
 	})
 }
 
+// checkPresets looks for fences that a role brings to its sessions: everybody can read
+// them, with the nonce.
+func checkPresets(ctx context.Context, v *visit) error {
+	rows, err := v.q.RoleSettings(ctx, []string{"gatepost.fence", "gatepost.fenced"})
+	for _, r := range rows {
+		where, remedy := place(r)
+		v.weakens(where, fmt.Sprintf("It brings %s to its sessions: every role can read that, and the nonce in it.", r.Name), remedy)
+	}
+	return err
+}
+
 func (v *visit) tellTriggersOff(role string) {
 	who, grantee := "role "+role, ident(role)
 	if role == "" {

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -37,11 +38,15 @@ func TestServer_SettingsOfRolesAndDatabases(t *testing.T) {
 		"ALTER DATABASE " + db + " SET synchronous_commit = local":                            "synchronous-commit note database " + db,
 		"ALTER DATABASE " + db + " SET session_replication_role = replica":                    "replication-role weakens database " + db,
 		"ALTER ROLE " + role + " IN DATABASE " + db + " SET session_replication_role = local": "replication-role weakens role " + role + " in database " + db,
+		"ALTER ROLE " + role + " IN DATABASE " + db + " SET gatepost.fence = 'v1:secret'":     "preset weakens role " + role + " in database " + db,
 	} {
 		run(t, url, set)
 		r := examine(t, url, patient())
 		if got := found(r); !slices.Equal(got, []string{want}) {
 			t.Errorf("after %s it found %q", set, got)
+		}
+		if strings.Contains(fmt.Sprint(r), "v1:secret") {
+			t.Error("it shows a nonce")
 		}
 		heal(t, url, r)
 	}

@@ -17,6 +17,31 @@ WHERE n.nspname = 'gatepost'
     AND NOT a.attisdropped
 ORDER BY c.relname, a.attnum;
 
+-- ConstraintList reads the checks and foreign keys of Gatepost's tables, and the checks
+-- of its domains: whether they hold for all rows, and whether nothing of them is
+-- switched off.
+-- name: ConstraintList :many
+SELECT
+    coalesce(c.relname::text, t.typname::text)::text AS owner,
+    k.conname::text AS name,
+    (k.contypid <> 0)::boolean AS of_domain,
+    (
+        k.convalidated
+        AND NOT EXISTS (
+            SELECT
+            FROM pg_catalog.pg_trigger AS g
+            WHERE g.tgconstraint = k.oid
+                AND g.tgenabled NOT IN ('O', 'A')
+        )
+    )::boolean AS holds
+FROM pg_catalog.pg_constraint AS k
+JOIN pg_catalog.pg_namespace AS n ON n.oid = k.connamespace
+LEFT JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
+LEFT JOIN pg_catalog.pg_type AS t ON t.oid = k.contypid
+WHERE n.nspname = 'gatepost'
+    AND k.contype IN ('c', 'f')
+ORDER BY 1, 2;
+
 -- GrantList reads what PUBLIC may do with Gatepost's tables beyond reading.
 -- name: GrantList :many
 SELECT c.relname::text AS table_name, string_agg(g.privilege_type, ', ' ORDER BY g.privilege_type)::text AS privileges
@@ -37,7 +62,6 @@ SELECT
     c.relname::text AS table_name,
     x.relname::text AS name,
     i.indisunique AS is_unique,
-    i.indisprimary AS is_primary,
     i.indimmediate AS immediate,
     (i.indisvalid AND i.indisready AND i.indislive)::boolean AS valid,
     (i.indpred IS NOT NULL)::boolean AS partial,
