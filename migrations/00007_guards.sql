@@ -87,6 +87,7 @@ BEGIN
         AND l.slot = try_fence.slot
         AND l.token = try_fence.token
         AND l.nonce = try_fence.nonce
+        AND l.expires_at > clock_timestamp() -- a refusal must not keep the takeover out
     FOR KEY SHARE;
     IF FOUND AND expires_at > clock_timestamp() THEN
         PERFORM gatepost.present(name, slot, token, nonce);
@@ -199,6 +200,7 @@ BEGIN
             AND l.slot = part[3]::integer
             AND l.token::text = part[4]
             AND l.nonce::text = lower(part[5])
+            AND (part[1] = xid OR l.expires_at > clock_timestamp()) -- as in try_fence
         FOR KEY SHARE;
         CONTINUE WHEN NOT FOUND;
         IF part[1] IS DISTINCT FROM xid THEN

@@ -144,13 +144,17 @@ func refusal(ctx context.Context, q *lockdb.Queries, seq Sequencer, err error) e
 // superseded reads the current token for the message.
 func superseded(ctx context.Context, q *lockdb.Queries, seq Sequencer) error {
 	refused := &FencedError{Name: seq.name, Token: seq.token, Reason: ErrSuperseded}
-	row, err := q.LeaseToken(ctx, lockdb.LeaseTokenParams{Name: seq.name, Slot: seq.slot})
+	row, err := q.LeaseToken(ctx, lockdb.LeaseTokenParams{Name: seq.name, Slot: seq.slot, Nonce: seq.nonce})
 	if err != nil {
 		return refused
 	}
 	refused.Current = row.Token
-	if row.Token == seq.token && row.Released { // another nonce is another acquisition
+	switch {
+	case row.Token != seq.token: // another nonce is another acquisition, too
+	case row.Released:
 		refused.Reason = ErrReleased
+	case row.Mine:
+		refused.Reason = ErrExpired
 	}
 	return refused
 }

@@ -19,6 +19,7 @@ WITH locked AS MATERIALIZED (
         AND l.slot = $3
         AND l.token = $4
         AND l.nonce = ($5::text)::uuid
+        AND l.expires_at > clock_timestamp()
     FOR KEY SHARE
 )
 SELECT (
@@ -40,7 +41,8 @@ type LeaseFenceParams struct {
 // the transaction ends. FOR KEY SHARE waits for, and then holds off, a takeover
 // (a key update, because token is in a unique index) and lets heartbeats and
 // the release pass. The expiry is compared with a clock that is read after the
-// lock. No row: the token is not the current one. It leaves the transaction's
+// lock; and before it too, so that fences that are refused don't keep out the takeover
+// that they are refused for. No row: the token is not the current one, or that. It leaves the transaction's
 // timeouts alone. What passed is presented to the guards of tables, as tested in this
 // transaction, behind what was presented before.
 func (q *Queries) LeaseFence(ctx context.Context, arg LeaseFenceParams) (bool, error) {
@@ -71,6 +73,7 @@ FROM (
         AND l.slot = $3
         AND l.token = $4
         AND l.nonce = ($5::text)::uuid
+        AND l.expires_at > clock_timestamp()
         AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > $6::bigint * interval '1 ms'
             THEN set_config('lock_timeout', $6::bigint::text, true) <> '' ELSE true END
         AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > $6::bigint * interval '1 ms'
@@ -230,27 +233,31 @@ func (q *Queries) LeaseFenceTryFirst(ctx context.Context, arg LeaseFenceTryFirst
 const LeaseToken = `-- name: LeaseToken :one
 SELECT
     l.token,
-    (l.nonce IS NULL)::boolean AS released
+    (l.nonce IS NULL)::boolean AS released,
+    coalesce(l.nonce = ($1::text)::uuid, false)::boolean AS mine
 FROM gatepost.leases AS l
-WHERE l.name = $1
-    AND l.slot = $2
+WHERE l.name = $2
+    AND l.slot = $3
 `
 
 type LeaseTokenParams struct {
-	Name string
-	Slot int32
+	Nonce string
+	Name  string
+	Slot  int32
 }
 
 type LeaseTokenRow struct {
 	Token    int64
 	Released bool
+	Mine     bool
 }
 
 // LeaseToken reads the current token of a name, to tell a refused holder which
-// one it was refused for, and whether that one was released. It locks nothing.
+// one it was refused for, and whether that one was released, or is the holder's still
+// and has expired. It locks nothing.
 func (q *Queries) LeaseToken(ctx context.Context, arg LeaseTokenParams) (LeaseTokenRow, error) {
-	row := q.db.QueryRow(ctx, LeaseToken, arg.Name, arg.Slot)
+	row := q.db.QueryRow(ctx, LeaseToken, arg.Nonce, arg.Name, arg.Slot)
 	var i LeaseTokenRow
-	err := row.Scan(&i.Token, &i.Released)
+	err := row.Scan(&i.Token, &i.Released, &i.Mine)
 	return i, err
 }

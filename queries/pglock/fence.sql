@@ -2,7 +2,8 @@
 -- the transaction ends. FOR KEY SHARE waits for, and then holds off, a takeover
 -- (a key update, because token is in a unique index) and lets heartbeats and
 -- the release pass. The expiry is compared with a clock that is read after the
--- lock. No row: the token is not the current one. It leaves the transaction's
+-- lock; and before it too, so that fences that are refused don't keep out the takeover
+-- that they are refused for. No row: the token is not the current one, or that. It leaves the transaction's
 -- timeouts alone. What passed is presented to the guards of tables, as tested in this
 -- transaction, behind what was presented before.
 -- name: LeaseFence :one
@@ -13,6 +14,7 @@ WITH locked AS MATERIALIZED (
         AND l.slot = @slot
         AND l.token = @token
         AND l.nonce = (@nonce::text)::uuid
+        AND l.expires_at > clock_timestamp()
     FOR KEY SHARE
 )
 SELECT (
@@ -44,6 +46,7 @@ FROM (
         AND l.slot = @slot
         AND l.token = @token
         AND l.nonce = (@nonce::text)::uuid
+        AND l.expires_at > clock_timestamp()
         AND CASE WHEN current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
             THEN set_config('lock_timeout', sqlc.arg(limit_ms)::bigint::text, true) <> '' ELSE true END
         AND CASE WHEN current_setting('statement_timeout') = '0' OR current_setting('statement_timeout')::interval > sqlc.arg(limit_ms)::bigint * interval '1 ms'
@@ -97,11 +100,13 @@ FROM limits
 CROSS JOIN LATERAL gatepost.try_fence(@name::text, @slot::integer, @token::bigint, (@nonce::text)::uuid) AS t;
 
 -- LeaseToken reads the current token of a name, to tell a refused holder which
--- one it was refused for, and whether that one was released. It locks nothing.
+-- one it was refused for, and whether that one was released, or is the holder's still
+-- and has expired. It locks nothing.
 -- name: LeaseToken :one
 SELECT
     l.token,
-    (l.nonce IS NULL)::boolean AS released
+    (l.nonce IS NULL)::boolean AS released,
+    coalesce(l.nonce = (@nonce::text)::uuid, false)::boolean AS mine
 FROM gatepost.leases AS l
 WHERE l.name = @name
     AND l.slot = @slot;
