@@ -20,21 +20,21 @@ type Row struct {
 // rows in the order of the table.
 var rows = []Row{
 	{"acquire", "acquire + release", "two UPDATE commits", 1.15, measureCycle},
-	{"try", "a try to acquire what is held", "", 0, measureTry},
+	{"try", "a try that finds it held", "", 0, measureTry},
 	{"fenced", "fenced BEGIN, INSERT, COMMIT", "the same unfenced", 1.10, measureFenced},
 	{"fenced-16", "the same, 16 clients on one token", "16 clients unfenced", 1.30, measureFencedCrowd},
 	{"renew-16", "a renewal among 16 fenced writers", "among 16 unfenced ones", 2, measureRenewal},
-	{"takeover", "takeover of an expired lease from 16 fenced writers", "one of their transactions", 3, measureTakeover},
+	{"takeover", "takeover from 16 fenced writers", "one of their transactions", 3, measureTakeover},
 	{"held-1000", "a heartbeat of 1,000 leases", "", 0, measureHeld},
 	{"handoff-1", "hand-off to a waiter", "acquire + release", 4, measureHandOff},
 	{"handoff-100", "the same, 100 waiters in a row", "acquire + release", 4, handOff(100)},
 	{"handoff-1000", "the same, 1,000 waiters in a row", "acquire + release", 4, handOff(1000)},
-	{"idem", "idempotent transaction, 200-byte reply", "its effect alone", 1.40, measureDo},
+	{"idem", "idempotent transaction", "its effect alone", 1.40, measureDo},
 	{"replay", "replay of a stored reply", "SELECT 1", 1.30, measureReplay},
-	{"import", "import by CopyOnce", "COPY into the same unique index", 1.6, measureImport},
+	{"import", "import by CopyOnce", "COPY, same unique index", 1.6, measureImport},
 	{"import-again", "the same rows again", "the first time", 0.7, measureImportAgain},
-	{"guard", "INSERT ... SELECT, a guard for the table", "without a guard", 1.05, measureGuard},
-	{"guard-rows", "the same, a guard by a column of each row", "without a guard", 1.5, measureGuardRows},
+	{"guard", "INSERT ... SELECT, guarded table", "without a guard", 1.05, measureGuard},
+	{"guard-rows", "the same, a guard by a column", "without a guard", 1.5, measureGuardRows},
 }
 
 // Rows are all rows that can be measured, in the order of the table.
