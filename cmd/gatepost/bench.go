@@ -30,7 +30,7 @@ func benchCommand(conn *connection) *cobra.Command {
 	b := benching{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "bench [ROW...]",
-		Short: "Measure on your database what Gatepost costs, as ratios to plain statements",
+		Short: "Measure what Gatepost costs, as ratios to plain statements",
 		Long: `Measure on your database what Gatepost costs, as ratios to the statements that
 you would otherwise write: all rows of the table, or those that are named.
 
@@ -39,10 +39,11 @@ pair is a block of each. A ratio is that of the medians of two blocks; the table
 shows the median over the pairs, and the least and the most of them. Work is counted
 apart from that: statements, round trips, transaction ids (xids), bytes of WAL.
 
-It works in a schema of its own and under names of its own in gatepost's tables, and
-removes them at the end, also after Ctrl-C. It needs the schema gatepost (gatepost
-migrate up) and the right to create a schema. It keeps the server busy for some
-minutes: don't run it where others wait for answers.
+It works in a schema of its own, gatepost_bench_ and something random, and under
+names of its own in gatepost's tables, and removes them at the end, also after
+Ctrl-C. It needs the schema gatepost (gatepost migrate up) and the right to create
+a schema. It keeps the server busy for a few minutes: don't run it where others
+wait for answers.
 
 With --temporary, or when no database is named at all, it starts a temporary
 PostgreSQL on this machine with PostgreSQL's own settings for commits: durable ones.

@@ -56,7 +56,8 @@ var ErrUnknownRow = errors.New("bench: unknown row")
 // Run measures on the database of cfg, which must have Gatepost's schema. It makes a
 // schema of its own and rows under names of its own in gatepost's tables, and removes
 // them in the end, also when ctx ends; one that is killed leaves a schema that begins
-// with gatepost_bench_. The role needs CREATE on the database.
+// with gatepost_bench_. The role needs CREATE on the database; where it may not delete
+// leases or keys, those stay until they are collected.
 //
 // Errors: ErrUnknownRow; ctx's; what the database refused. What was measured until then
 // is in the report.

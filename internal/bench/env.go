@@ -10,6 +10,7 @@ import (
 
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -77,20 +78,29 @@ func (e *env) close(ctx context.Context) error {
 	defer e.admin.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	var errs []error
-	for _, remove := range []struct {
-		sql  string
-		args []any
-	}{
-		{"DROP SCHEMA " + e.schema() + " CASCADE", nil},
-		{"DELETE FROM gatepost.leases WHERE starts_with(name, $1)", []any{e.leases()}},
-		{"DELETE FROM gatepost.idempotency_keys WHERE operation = $1", []any{e.operation()}},
-	} {
-		if _, err := e.admin.Exec(ctx, remove.sql, remove.args...); err != nil {
-			errs = append(errs, fmt.Errorf("remove what was made for the measurement (schema %s, leases under %s): %w", e.schema(), e.leases(), err))
-		}
+	_, err := e.admin.Exec(ctx, "DROP SCHEMA "+e.schema()+" CASCADE")
+	return errors.Join(
+		removed("the schema "+e.schema(), err),
+		removed("the leases under "+e.leases(), e.remove(ctx, "DELETE FROM gatepost.leases WHERE starts_with(name, $1)", e.leases())),
+		removed("the keys of "+e.operation(), e.remove(ctx, "DELETE FROM gatepost.idempotency_keys WHERE operation = $1", e.operation())),
+	)
+}
+
+// remove deletes rows where the role may: else they stay, free, until they are
+// collected.
+func (e *env) remove(ctx context.Context, sql string, arg string) error {
+	_, err := e.admin.Exec(ctx, sql, arg)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "42501" { // insufficient_privilege
+		return nil
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+func removed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("remove what was made for the measurement, %s: %w", what, err)
 }
 
 // measure fills a row's result in.
