@@ -33,14 +33,29 @@ func printBench(s cli.Screen, report bench.Report) error {
 	return work.Print(s)
 }
 
+// benchSettings lists the settings, in lines.
 func benchSettings(server bench.Server) string {
-	var parts []string
+	const most = 100
+	var b strings.Builder
+	width := 0
 	for _, name := range bench.Settings() {
-		if value := server.Settings[name]; value != "" {
-			parts = append(parts, name+" "+value)
+		value := server.Settings[name]
+		if value == "" {
+			continue
 		}
+		part := name + " " + value
+		switch {
+		case width == 0:
+		case width+len(part) > most:
+			b.WriteString(",\n")
+			width = 0
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(part)
+		width += len(part) + 2
 	}
-	return strings.Join(parts, ", ")
+	return b.String()
 }
 
 func benchTable(report bench.Report) cli.Table {
