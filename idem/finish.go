@@ -41,11 +41,12 @@ func (a *Attempt) Finish(ctx context.Context, r Reply, fn func(pgx.Tx) error) er
 		stored: a.finished,
 	}
 	err = a.pinned(func() error {
-		return a.call.repeat(ctx, func() error { return a.transaction(ctx, t) })
+		err := a.call.repeat(ctx, func() error { return a.transaction(ctx, t) })
+		if err == nil {
+			a.close(ctx) // before the clock counts again: it may find the lease over
+		}
+		return err
 	})
-	if err == nil {
-		t.verdict = ErrEnded
-	}
 	a.settle(ctx, t.verdict)
 	return err
 }

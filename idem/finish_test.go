@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"testing"
@@ -218,6 +219,24 @@ func TestFinish_OutlivesItsLease(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("Finish: %v", err)
+	}
+}
+
+// What was finished ended as finished, though its store was closed, or its lease was
+// over, before that: nobody is told of a loss.
+func TestFinish_ThatSucceedsIsNoLoss(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{})
+	a := claim(t, s, key)
+	err := a.Finish(t.Context(), answer, func(pgx.Tx) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, s.Close(ctx), context.Canceled) // it waits for the attempt
+		return nil
+	})
+	if err != nil || !errors.Is(a.Err(), idem.ErrEnded) {
+		t.Errorf("Finish: %v, Err: %v", err, a.Err())
 	}
 }
 
