@@ -107,8 +107,8 @@ func (u Update) validate() error {
 		return err
 	}
 	for name, v := range u.Key {
-		if v == nil {
-			return fmt.Errorf("%w: the value of %q is nil, and NULL is never equal to NULL", ErrInvalidKey, name)
+		if isNull(v) {
+			return fmt.Errorf("%w: the value of %q is NULL, which is never equal to NULL", ErrInvalidKey, name)
 		}
 	}
 	_, inKey := u.Key[u.VersionColumn]

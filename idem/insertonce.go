@@ -61,7 +61,7 @@ const maxRounds = 5
 // One statement when the row is new, two when it existed. On a transaction it
 // holds what an INSERT holds; a concurrent insert of the same key is waited for.
 //
-// Errors: ErrInvalidKey (a key column is missing or nil), ErrNoUniqueKey,
+// Errors: ErrInvalidKey (a key column is missing or NULL), ErrNoUniqueKey,
 // ErrRetryTx (at REPEATABLE READ and SERIALIZABLE, when the winner is newer than
 // the snapshot, and when the winner was deleted again and again).
 func InsertOnce[T any](ctx context.Context, db DBTX, ins Insert, scan pgx.RowToFunc[T]) (T, Outcome, error) {
@@ -108,8 +108,8 @@ func (ins Insert) keyValues() ([]any, error) {
 	values := make([]any, 0, len(ins.Key))
 	for _, k := range ins.Key {
 		v := ins.Values[slices.Index(ins.Columns, k)]
-		if v == nil {
-			return nil, fmt.Errorf("%w: the value of %q is nil, and NULL is never equal to NULL", ErrInvalidKey, k)
+		if isNull(v) {
+			return nil, fmt.Errorf("%w: the value of %q is NULL, which is never equal to NULL", ErrInvalidKey, k)
 		}
 		values = append(values, v)
 	}

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -163,4 +165,30 @@ func TestInsertOnce_AsksForARetryWhereTheSnapshotIsOld(t *testing.T) {
 	}
 	_, _, err := idem.InsertOnce(t.Context(), tx, ins, pgx.RowToStructByPos[order])
 	wantErr(t, err, idem.ErrRetryTx)
+}
+
+// A key that is NULL is equal to no other, and would be inserted each time, however the
+// caller writes it.
+func TestInsertOnce_RefusesEveryNull(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	id := table(t, pool, "a text, b bytea, UNIQUE (a, b)")
+	var text *string
+	for what, v := range map[string]any{
+		"nil": nil, "a pointer": text, "pgtype": pgtype.Text{}, "database/sql": sql.NullString{}, "a pointer to one": (*sql.NullString)(nil),
+	} {
+		_, _, err := idem.InsertOnce(t.Context(), pool, idem.Insert{
+			Table: id, Columns: []string{"a", "b"}, Values: []any{v, []byte{}}, Key: []string{"a", "b"},
+		}, pgx.RowToMap)
+		if !errors.Is(err, idem.ErrInvalidKey) {
+			t.Errorf("%s: %v, want ErrInvalidKey", what, err)
+		}
+	}
+	_, _, err := idem.InsertOnce(t.Context(), pool, idem.Insert{
+		Table: id, Columns: []string{"a", "b"}, Values: []any{pgtype.Text{Valid: true}, []byte(nil)}, Key: []string{"a", "b"},
+	}, pgx.RowToMap)
+	wantErr(t, err, idem.ErrInvalidKey)
+	if n := value[int](t, pool, "SELECT count(*) FROM "+id.Sanitize()); n != 0 {
+		t.Errorf("%d rows", n)
+	}
 }
