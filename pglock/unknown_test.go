@@ -18,14 +18,17 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{})
-	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert"})
-	l := acquire(t, c, name, nil)
-	reached(t, fault)
-	if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
-		t.Errorf("row = %+v, lease has token %d", r, l.Token())
-	}
-	if err := l.InTx(t.Context(), func(pgx.Tx) error { return nil }); err != nil {
-		t.Errorf("InTx: %v", err)
+	for _, statement := range []string{"LeaseInsert", "LeaseTake"} { // the first grant, and later ones
+		fault := proxy.Next(faultproxy.Fault{Match: statement})
+		l := acquire(t, c, name, nil)
+		reached(t, fault)
+		if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
+			t.Errorf("%s: row = %+v, lease has token %d", statement, r, l.Token())
+		}
+		if err := l.InTx(t.Context(), func(pgx.Tx) error { return nil }); err != nil {
+			t.Errorf("%s: InTx: %v", statement, err)
+		}
+		release(t, l)
 	}
 }
 
@@ -33,11 +36,13 @@ func TestTryAcquire_RequestThatNeverArrivedGrantsNothing(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
-	proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Lose: true})
-	if _, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil); err == nil || errors.Is(err, pglock.ErrHeld) {
-		t.Fatalf("TryAcquire: %v, want the connection's error", err)
+	for _, statement := range []string{"LeaseInsert", "LeaseTake"} {
+		proxy.Next(faultproxy.Fault{Match: statement, Lose: true})
+		if _, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil); err == nil || errors.Is(err, pglock.ErrHeld) {
+			t.Fatalf("%s: TryAcquire: %v, want the connection's error", statement, err)
+		}
+		release(t, acquire(t, client(t, direct, pglock.Config{}), name, nil))
 	}
-	acquire(t, client(t, direct, pglock.Config{}), name, nil)
 }
 
 // No ghosts: what was granted to a caller that is gone is given back.
@@ -47,20 +52,21 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	pool, proxy := throughProxy(t, 4)
 	c := client(t, pool, pglock.Config{TTL: time.Hour})
 	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	fault := proxy.Next(faultproxy.Fault{Match: "LeaseInsert", Hold: true})
-	go func() {
-		<-fault
-		eventually(t, "the grant", 5*time.Second, func() bool {
-			return value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
-		})
-		cancel()
-	}()
-	_, err := c.TryAcquire(ctx, name, nil)
-	proxy.SetStall(false)
-	wantErr(t, err, context.Canceled)
-	eventually(t, "release of the ghost", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+	for _, statement := range []string{"LeaseInsert", "LeaseTake"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		fault := proxy.Next(faultproxy.Fault{Match: statement, Hold: true})
+		go func() {
+			defer cancel()
+			<-fault
+			eventually(t, "the grant", 5*time.Second, func() bool {
+				return value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
+			})
+		}()
+		_, err := c.TryAcquire(ctx, name, nil)
+		proxy.SetStall(false)
+		wantErr(t, err, context.Canceled)
+		eventually(t, "release of the ghost", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+	}
 }
 
 func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
