@@ -1,10 +1,11 @@
 package idemhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/gatepost/gatepost/idem"
 )
@@ -55,23 +56,23 @@ func (m *Middleware) read(w http.ResponseWriter, r *http.Request, key string) (r
 	return req, nil
 }
 
-// WriteResult answers with a reply. One that is replayed says so, as Handler's do:
-// Idempotent-Replayed: true and Cache-Control: no-store; and headers that must not be
-// replayed, such as Set-Cookie, are left out.
+// WriteResult answers with a reply, whose Status is 200 where it is zero. One that is
+// replayed says so, as Handler's do: Idempotent-Replayed: true and Cache-Control:
+// no-store; and headers that must not be replayed, such as Set-Cookie, are left out.
 func WriteResult(w http.ResponseWriter, result idem.Result) {
 	h := w.Header()
-	maps.Copy(h, result.Header.Clone())
-	if result.Replayed {
-		for name := range result.Header {
-			if !storable(http.CanonicalHeaderKey(name)) {
-				delete(h, name)
-			}
+	for name, values := range result.Header {
+		if !result.Replayed || storable(http.CanonicalHeaderKey(name)) {
+			h[name] = slices.Clone(values)
 		}
+	}
+	if result.Replayed {
 		h.Set(replayedHeader, "true")
 		h.Set("Cache-Control", "no-store")
 	}
-	w.WriteHeader(result.Status)
-	if bodyAllowed(result.Status) {
+	status := cmp.Or(result.Status, http.StatusOK)
+	w.WriteHeader(status)
+	if bodyAllowed(status) {
 		_, _ = w.Write(result.Body) // a client that is gone asks again
 	}
 }

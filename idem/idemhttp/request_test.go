@@ -118,6 +118,11 @@ func TestWriteResult_SaysSoOfAReplay(t *testing.T) {
 			t.Errorf("replayed %t: headers are %v", replayed, h)
 		}
 	}
+	w := httptest.NewRecorder()
+	idemhttp.WriteResult(w, idem.Result{Reply: idem.Reply{Body: []byte("x")}})
+	if w.Code != 200 || w.Body.String() != "x" {
+		t.Errorf("without a status: %d %q", w.Code, w.Body)
+	}
 	if len(stored.Header) != 4 {
 		t.Error("the reply was changed")
 	}

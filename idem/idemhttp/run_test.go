@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,11 +20,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+var crowdKeys = flag.Int("crowd.keys", 10, "keys of the test of identical requests; 1000 for a long one")
+
+// The long one: go test ./idem/idemhttp -run TestHandler_64Identical -crowd.keys=1000 -v
 func TestHandler_64IdenticalRequestsHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	var a *api
 	a = serve(t, idemhttp.Config{}, created(&a))
-	const keys, requests = 10, 64
+	const requests = 64
+	keys := *crowdKeys
 	for k := range keys {
 		var wg sync.WaitGroup
 		var first, replays, busy atomic.Int32
