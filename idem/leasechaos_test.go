@@ -3,6 +3,7 @@ package idem_test
 import (
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	mathrand "math/rand/v2"
 	"reflect"
@@ -17,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+var chaosAttempts = flag.Int("chaos.attempts", 15, "keys of the chaos test of attempts; 400 for a long one")
+
 // chaosLease is short, so that what is stopped is soon taken over.
 const chaosLease = 300 * time.Millisecond
 
@@ -24,14 +27,15 @@ const chaosLease = 300 * time.Millisecond
 // effect once a key, and each reply is the same to the byte. Some attempts are stopped
 // until another has taken the key over, and then go on as if nothing had been.
 //
-// The long one: go test ./idem -run TestChaos -chaos.keys=400 -v
+// The long one: go test ./idem -run TestChaos -chaos.attempts=400 -v
 func TestChaos_OfAttempts(t *testing.T) {
 	t.Parallel()
 	const duplicates, clients = 6, 12
 	direct, name := pgtest.Pool(t), "chaos of attempts "+newKey(t).Key[len(t.Name()):]
 	effects := newLedger(t, direct)
 	pool := chaosPool(t, name, clients+4)
-	stop := killEvery(t, direct, name, 15*time.Millisecond)
+	var calls atomic.Int64
+	stop := killEvery(t, direct, name, 15*time.Millisecond, &calls)
 	defer stop()
 
 	requests := make(chan idem.Key)
@@ -42,7 +46,7 @@ func TestChaos_OfAttempts(t *testing.T) {
 	for range clients {
 		workers.Go(func() {
 			for key := range requests {
-				got := attemptUntilDone(t, pool, key, effects, &late)
+				got := attemptUntilDone(t, pool, key, effects, &calls, &late)
 				mu.Lock()
 				if first, seen := replies[key]; seen && !reflect.DeepEqual(got, first) {
 					t.Errorf("got %v, and %v before", got, first)
@@ -52,7 +56,7 @@ func TestChaos_OfAttempts(t *testing.T) {
 			}
 		})
 	}
-	for keys := range *chaosKeys {
+	for keys := range *chaosAttempts {
 		key := newKey(t)
 		key.Scope = idem.Scope(fmt.Sprint(keys))
 		for range duplicates {
@@ -81,9 +85,10 @@ func attemptOf(r idem.Reply) (n int64) {
 }
 
 // attemptUntilDone begins until it gets a reply, each time as another process.
-func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects ledger, late *atomic.Int64) idem.Reply {
+func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects ledger, calls, late *atomic.Int64) idem.Reply {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+		calls.Add(1)
 		s := holder(t, pool, idem.Config{Lease: chaosLease})
 		a, err := s.Begin(t.Context(), key, fp)
 		switch {
@@ -103,7 +108,7 @@ func attemptUntilDone(t *testing.T, pool *pgxpool.Pool, key idem.Key, effects le
 		}
 		time.Sleep(time.Duration(mathrand.IntN(20)) * time.Millisecond) //nolint:forbidigo // the client's pause
 	}
-	t.Error("no answer in a minute")
+	t.Error("no answer in two minutes")
 	return idem.Reply{}
 }
 
@@ -140,7 +145,7 @@ func oneAttempt(t *testing.T, a *idem.Attempt, key idem.Key, effects ledger, sto
 	if err != nil {
 		return err
 	}
-	if mathrand.IntN(8) == 0 {
+	if mathrand.IntN(4) == 0 {
 		stop()
 		if mathrand.IntN(2) == 0 {
 			_, err := a.Step(t.Context(), "late", func(pgx.Tx) ([]byte, error) { return nil, nil })
