@@ -65,7 +65,22 @@ func (k *claim) try(ctx context.Context, open *roundTrip) (claimed bool, err err
 		return false, k.failure(ctx, "claim", err)
 	}
 	k.attemptNo = row.AttemptNo
-	return true, nil
+	return true, k.awaitSteps(ctx, open.tx)
+}
+
+// awaitSteps waits for open steps of the attempt that had the row before, if one had:
+// one more round trip then.
+func (k *claim) awaitSteps(ctx context.Context, tx pgx.Tx) error {
+	if k.attemptNo == 1 {
+		return nil
+	}
+	err := idemdb.New(tx).KeyAwaitSteps(ctx, idemdb.KeyAwaitStepsParams{
+		Operation: k.key.Operation, Scope: string(k.key.Scope), Key: k.key.Key, WaitMs: asLockTimeout(k.patience()),
+	})
+	if err != nil {
+		return k.failure(ctx, "claim", err)
+	}
+	return nil
 }
 
 // slack is how much longer a record may live than it must. An effect that takes

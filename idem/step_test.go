@@ -150,10 +150,21 @@ func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
 	s := holder(t, pool, idem.Config{})
 	a := claim(t, s, key)
 	ran := func(context.Context, pgx.Tx) (idem.Reply, error) { return answer, nil }
+	waited := make(chan error, 1)
 	_, err := a.Step(t.Context(), "open", func(tx pgx.Tx) ([]byte, error) {
 		release(t, a)
 		_, err := s.Do(t.Context(), key, fp, nil, ran)
 		wantErr(t, err, idem.ErrInProgress)
+		go func() {
+			_, err := s.Do(t.Context(), key, fp, &idem.Options{Wait: 20 * time.Second}, func(context.Context, pgx.Tx) (idem.Reply, error) {
+				if count() != 1 {
+					t.Error("the step isn't committed")
+				}
+				return answer, nil
+			})
+			waited <- err
+		}()
+		waitBlockedBy(t, pool, tx.Conn().PgConn().PID())
 		return nil, insert(tx)
 	})
 	if err != nil && !errors.Is(err, idem.ErrEnded) {
@@ -162,8 +173,8 @@ func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
 	if stored := steps(t, pool, key); stored != count() {
 		t.Errorf("%d steps are stored, with %d effects", stored, count())
 	}
-	if _, err := s.Do(t.Context(), key, fp, nil, ran); err != nil {
-		t.Errorf("Do after the step: %v", err)
+	if err := <-waited; err != nil {
+		t.Errorf("Do that waited for the step: %v", err)
 	}
 }
 
@@ -259,7 +270,7 @@ func TestStep_LetsHeartbeatsPass(t *testing.T) {
 			// Of its own: at SERIALIZABLE other tests would make it run again.
 			pool, key := poolWith(t, pgtest.Database(t), setting("default_transaction_isolation", level)), newKey(t)
 			insert, count := notes(t, pool)
-			const lease = 2 * time.Second
+			const lease = 6 * time.Second
 			a := claim(t, holder(t, pool, idem.Config{Lease: lease}), key)
 			runs := 0
 			_, err := a.Step(t.Context(), "long", func(tx pgx.Tx) ([]byte, error) {

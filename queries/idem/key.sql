@@ -1,11 +1,31 @@
+-- KeyAwaitSteps waits, behind a claim of a row that was another attempt's, for its steps
+-- that are open, for wait_ms at most: then it is 55P03. The claim's own lock passes
+-- theirs, as it changes no key; what they write is committed, or not, before it goes
+-- on. The caller's lock_timeout is back at the end.
+-- name: KeyAwaitSteps :exec
+WITH bounded AS MATERIALIZED (
+    SELECT
+        before.lock_timeout,
+        set_config('lock_timeout', sqlc.arg(wait_ms)::bigint::text, true) AS bounded
+    FROM (SELECT current_setting('lock_timeout') AS lock_timeout OFFSET 0) AS before
+), locked AS MATERIALIZED (
+    SELECT bounded.lock_timeout
+    FROM bounded
+    CROSS JOIN gatepost.idempotency_keys AS k
+    WHERE k.operation = @operation
+        AND k.scope = @scope
+        AND k.key = @key
+    FOR UPDATE OF k
+)
+SELECT set_config('lock_timeout', locked.lock_timeout, true)
+FROM locked;
+
 -- KeyClaim claims a key for the transaction that it runs in. No row: there is no
 -- claim, because another transaction has the key's lock, or because a row is in the
 -- way; a new statement must find out (KeyTryLock, KeyProbe), since a row that was
 -- committed after this statement's snapshot is only seen by the INSERT. What
 -- decides is the row, in DO UPDATE, whose WHERE is computed after the row is
--- locked. It assigns the key, which stays the same, since an UPDATE of a key column
--- locks FOR UPDATE: an open step of an attempt that was released is waited for. The
--- advisory lock only keeps callers from waiting, and its number may be
+-- locked. The advisory lock only keeps callers from waiting, and its number may be
 -- that of another key. The INSERT can wait for whoever writes to the row without
 -- that lock, for lock_timeout_ms at most: then it is 55P03. CASE sets the settings
 -- in this order. The caller's lock_timeout is kept in gatepost.lock_timeout, and is
@@ -42,7 +62,6 @@ WHERE CASE
     ELSE pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint)
 END
 ON CONFLICT (operation, scope, key) DO UPDATE SET
-    key = excluded.key,
     state = 1,
     fingerprint = excluded.fingerprint,
     fingerprint_version = excluded.fingerprint_version,
