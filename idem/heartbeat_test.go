@@ -16,7 +16,7 @@ import (
 )
 
 // short is a lease that a test can wait for and a busy machine can keep.
-const short = 1500 * time.Millisecond
+const short = 3 * time.Second
 
 // renewed waits until heartbeats have renewed a lease n times.
 func renewed(t *testing.T, pool *pgxpool.Pool, key idem.Key, n int) {

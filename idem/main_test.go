@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "12") // most of the time they wait
+		_ = flag.Set("test.parallel", "8") // most of the time they wait
 	}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = flag.Set("rapid.checks", "25") // each of some 30 steps, over a real server
