@@ -21,7 +21,7 @@ const envMain = "GATEPOST_TEST_MAIN"
 func TestMain(m *testing.M) {
 	// A program with the race detector sleeps for a second before it ends.
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0")
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
 	if len(os.Args) > 1 && os.Args[1] == puppetName {
 		puppet(os.Args[2:])

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/operator"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -164,11 +165,23 @@ func TestRelease_EndsTheTransactionsBehindTheFenceOfTheLastHolderOnly(t *testing
 	}
 
 	next := acquired(t, client, name)
+	var between time.Time
+	if err := pool.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&between); err != nil {
+		t.Fatal(err)
+	}
 	tx, err := next.BeginTx(t.Context(), pgx.TxOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
+	// As when the next holder came between the release and the look at what is in its way.
+	lockers, err := operator.Lockers(t.Context(), pool, name)
+	if err != nil || len(lockers) != 1 || !lockers[0].Since.After(between) {
+		t.Fatalf("there are %+v (%v)", lockers, err)
+	}
+	if ending, err := lockers[0].Terminate(t.Context(), pool, between); ending != operator.EndingNone {
+		t.Errorf("the next holder's backend is %q, %v", ending, err)
+	}
 	want(t, gatepost(t, url, "release", name, "--token", token, "--terminate"), 1, "nothing is changed")
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Errorf("the next holder's transaction was ended: %v", err)

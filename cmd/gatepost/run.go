@@ -34,8 +34,8 @@ terminal, and finds in its environment:
   GATEPOST_TOKEN      the fencing token: it rises with each acquisition
   GATEPOST_SEQUENCER  for fenced transactions: pglock.ParseSequencer reads it
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to
-it. Ctrl-C, Ctrl-Z and fg work.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH are passed on to its group, SIGUSR1
+and SIGUSR2 to itself. Ctrl-C, Ctrl-Z and fg work.
 
 When the lease can't be renewed in time, all that the command started gets
 SIGTERM, and SIGKILL --grace later. Both come before the database lets another

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
@@ -147,39 +145,6 @@ func TestRun_ItsSequencerFencesUntilTheLeaseIsOver(t *testing.T) {
 	}
 }
 
-func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
-	t.Parallel()
-	name := pgtest.Name(t)
-	client, err := pglock.New(pgtest.Pool(t), pglock.Config{Holder: "web-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close(context.Background()) })
-	lease, err := client.TryAcquire(t.Context(), name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(t, runs(t, name, "--no-wait", "--", "echo", "ran"), 75, "is held by web-1 (token "+tokenText(lease.Token()))
-	want(t, runs(t, name, "--wait", "0", "--", "echo", "ran"), 75, "is held by web-1")
-	start := time.Now()
-	want(t, runs(t, name, "--wait", "300ms", "--", "echo", "ran"), 75, "is held by web-1")
-	if waited := time.Since(start); waited < 300*time.Millisecond {
-		t.Errorf("it waited %s", waited)
-	}
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
-		waiter := waitingRun(t, name, "echo", "ran")
-		signalTo(t, waiter.cmd.Process.Pid, sig)
-		if r := waiter.wait(); r.code != 128+int(sig) || r.stdout != "" {
-			t.Errorf("%s while it waits: %+v", sig, r)
-		}
-	}
-	waiter := waitingRun(t, name, "echo", "ran")
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want(t, waiter.wait(), 0, "ran\n")
-}
-
 // started is gatepost, running.
 type started struct {
 	t              *testing.T
@@ -227,19 +192,34 @@ func signalTo(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-func TestRun_PassesSignalsOn(t *testing.T) {
+// Whoever reads from the command learns when it closes its output, and not only when
+// the run ends.
+func TestRun_HoldsNoEndOfTheCommandsPipes(t *testing.T) {
 	t.Parallel()
-	cmd := program(t, pgtest.URL(t), append([]string{"run", pgtest.Name(t)}, command(t, "signals")...)...)
-	next := lines(t, cmd)
-	if line := next(); line != "ready" {
-		t.Fatal(line)
+	cmd := program(t, pgtest.URL(t), "run", pgtest.Name(t), "--", "sh", "-c", "echo all; exec >&-; exec <&-; sleep 60")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, sig := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGTERM,
-	} {
-		signalTo(t, cmd.Process.Pid, sig)
-		if line := next(); line != sig.String() {
-			t.Errorf("of %q came %q", sig, line)
-		}
+	read, written, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin = read
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read.Close()
+	if text, err := io.ReadAll(out); err != nil || string(text) != "all\n" {
+		t.Errorf("it printed %q, %v", text, err)
+	}
+	await(t, "a pipe without a reader", func() bool { _, err := written.WriteString("x"); return errors.Is(err, syscall.EPIPE) })
+	written.Close()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("exit code %d", code)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,6 +44,22 @@ func TestRun_TheCommandHasTheTerminal(t *testing.T) {
 			term.write("echo after-$((1+1))\r") // the shell has the terminal again
 			term.shows("after-2")
 		})
+	}
+}
+
+func TestRun_TellsPeopleThatItWaits(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	acquired(t, clientOn(t, pgtest.Pool(t), pglock.Config{Holder: "web-1"}), name)
+	term := newTerminal(t, 100, 30)
+	cmd := program(t, pgtest.URL(t), "run", name, "--", "true")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	term.start(cmd)
+	term.shows("gatepost: waiting for lease")
+	term.shows(", held by web-1 (token ")
+	term.write("\x03")
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("after Ctrl-C: %s", cmd.ProcessState)
 	}
 }
 

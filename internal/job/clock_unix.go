@@ -3,7 +3,6 @@
 package job
 
 import (
-	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,9 +10,6 @@ import (
 
 // moment is a reading of the clock that the run and its monitor share, in nanoseconds.
 type moment int64
-
-// never is a moment that doesn't come.
-const never moment = math.MaxInt64
 
 // now reads the clock.
 func now() moment {

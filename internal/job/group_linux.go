@@ -27,7 +27,8 @@ type process struct {
 
 // strays are the descendants of the root that are in another group.
 func (g group) strays() (pids []int) {
-	for _, p := range g.family() {
+	family, _ := g.family()
+	for _, p := range family {
 		if p.group != g.pgid && !p.over {
 			pids = append(pids, p.pid)
 		}
@@ -35,10 +36,15 @@ func (g group) strays() (pids []int) {
 	return pids
 }
 
-// alive says which processes of the command have not ended.
+// alive says which processes of the command have not ended; without a /proc, only
+// whether the group has any, as the negative group.
 func (g *group) alive() (pids []int) {
+	family, ok := g.family()
+	if !ok && g.pgid != 0 && unix.Kill(-g.pgid, 0) == nil {
+		return []int{-g.pgid}
+	}
 	grouped := false
-	for _, p := range g.family() {
+	for _, p := range family {
 		grouped = grouped || p.group == g.pgid
 		if !p.over {
 			pids = append(pids, p.pid)
@@ -50,8 +56,9 @@ func (g *group) alive() (pids []int) {
 	return pids
 }
 
-// family is the group and the descendants of the root, without the root.
-func (g group) family() (family []process) {
+// family is the group and the descendants of the root, without the root. ok is false when
+// the system doesn't show processes.
+func (g group) family() (family []process, ok bool) {
 	all := processes()
 	member := map[int]bool{g.root: true}
 	for grown := true; grown; { // few rounds: a parent is mostly listed before its child
@@ -63,7 +70,7 @@ func (g group) family() (family []process) {
 			}
 		}
 	}
-	return family
+	return family, len(all) > 0
 }
 
 // processes lists all that /proc shows.

@@ -26,6 +26,18 @@ func (g group) signal(sig unix.Signal) {
 	}
 }
 
+// pass hands on a signal as a terminal would, to the group; one that means what the
+// command makes of it is for the command alone: it ends a process that knows nothing of it.
+func (g group) pass(sig unix.Signal) {
+	switch {
+	case g.pgid == 0:
+	case sig == unix.SIGUSR1 || sig == unix.SIGUSR2:
+		_ = unix.Kill(g.leader, sig)
+	default:
+		_ = unix.Kill(-g.pgid, sig)
+	}
+}
+
 // end asks all to end; who is stopped has to be continued to hear it.
 func (g group) end() {
 	g.signal(unix.SIGTERM)

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		playRun(plan)
 	}
 	if os.Getenv("GORACE") == "" { // the race detector sleeps for a second at each end
-		os.Setenv("GORACE", "atexit_sleep_ms=0")
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
 	os.Exit(m.Run())
 }
@@ -140,7 +140,8 @@ func TestRun_TellsHowTheCommandEnded(t *testing.T) {
 func TestRun_ALeaseThatEndsGetsTermAndThenKill(t *testing.T) {
 	t.Parallel()
 	short := plan{TTL: 3 * time.Second, Grace: 300 * time.Millisecond, Lead: 300 * time.Millisecond}
-	noLoss := short
+	long := plan{TTL: 32400 * time.Millisecond, Grace: 29700 * time.Millisecond, Lead: 300 * time.Millisecond}
+	noLoss := long
 	noLoss.NoLoss = true
 	taken := plan{TTL: time.Hour, Grace: time.Minute, LostAfter: 2 * time.Second}
 	for _, c := range []struct {
@@ -149,7 +150,7 @@ func TestRun_ALeaseThatEndsGetsTermAndThenKill(t *testing.T) {
 		want         job.Outcome
 		least        time.Duration
 	}{
-		{"one that obeys", "sleep 60", short, job.Outcome{Code: 143, Lost: true}, 2400 * time.Millisecond},
+		{"one that obeys", "sleep 60", long, job.Outcome{Code: 143, Lost: true}, 2400 * time.Millisecond},
 		{"one that doesn't", "trap '' TERM; sleep 60; sleep 60", short, job.Outcome{Code: 137, Lost: true, Killed: true}, 2700 * time.Millisecond},
 		{"one that ends in order", "trap 'exit 0' TERM; while :; do sleep 0.01; done", taken, job.Outcome{Lost: true}, 2 * time.Second},
 		{"one that is stopped", "trap 'exit 7' TERM; kill -STOP $$", taken, job.Outcome{Code: 7, Lost: true}, 2 * time.Second},

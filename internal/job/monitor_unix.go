@@ -129,8 +129,8 @@ func (m *monitor) obey(o order) (err error) {
 	switch {
 	case o.Start != nil:
 		return m.start(*o.Start)
-	case o.Signal != 0:
-		m.group.signal(o.Signal)
+	case o.Signal != 0 && !m.exited:
+		m.group.pass(o.Signal)
 	case o.Lost:
 		m.end(lost)
 	}

@@ -151,6 +151,7 @@ func (r *run) hear(said report) {
 		if r.Stuck != nil {
 			r.Stuck(said.Stuck)
 		}
+	default: // the others come once, and elsewhere
 	}
 }
 
