@@ -89,11 +89,12 @@ func (c *container) url(database string) string {
 	return u.String()
 }
 
-func (c *container) source() string          { return "image " + c.image }
-func (c *container) pid() int                { return 0 }
-func (c *container) exited() <-chan struct{} { return c.client.done }
-func (c *container) lastLines() string       { return c.log.lastLines() }
-func (c *container) restart(Shutdown) error  { return errors.ErrUnsupported }
+func (c *container) source() string                           { return "image " + c.image }
+func (c *container) pid() int                                 { return 0 }
+func (c *container) exited() <-chan struct{}                  { return c.client.done }
+func (c *container) lastLines() string                        { return c.log.lastLines() }
+func (c *container) restart(Shutdown) error                   { return errors.ErrUnsupported }
+func (c *container) standby(context.Context) (backend, error) { return nil, errors.ErrUnsupported }
 
 // probe learns the published port. A connection proves the rest: while the image makes
 // its data directory it listens on no port.

@@ -39,6 +39,7 @@ type local struct {
 	home   *directory // all of it, in the usual case
 	socket *directory // home again, or a directory with a shorter name
 	user   *account
+	env    []string // on top of the usual one
 	log    *tail
 	server atomic.Pointer[process] // replaced by a restart
 }
@@ -55,7 +56,7 @@ func startLocal(ctx context.Context, bin string, opts *Options) (backend, error)
 		return nil, err
 	}
 	sweep()
-	l := &local{bin: bin, user: user, log: &tail{next: opts.Logs}}
+	l := &local{bin: bin, user: user, env: opts.Env, log: &tail{next: opts.Logs}}
 	if err := l.start(ctx, opts); err != nil {
 		return nil, errors.Join(err, l.stop())
 	}
@@ -119,7 +120,7 @@ func (l *local) initdb(ctx context.Context) error {
 // command gives cmd the server's user, environment and output.
 func (l *local) command(cmd *exec.Cmd, out io.Writer) *exec.Cmd {
 	cmd.Dir = l.home.path // the caller's own may be closed to the server's user
-	cmd.Env = serverEnv()
+	cmd.Env = append(serverEnv(), l.env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = l.user.attributes()
 	cmd.WaitDelay = killTimeout

@@ -57,6 +57,10 @@ type Options struct {
 	// and for tests of crashes.
 	Durable bool
 
+	// Env is added to the environment of local binaries, KEY=VALUE each, such as
+	// LD_PRELOAD. Defaults to none.
+	Env []string
+
 	// Logs receives what the server prints, as it prints it. Defaults to nowhere.
 	Logs io.Writer
 }
@@ -77,7 +81,8 @@ type backend interface {
 	pid() int
 	exited() <-chan struct{} // closed when the server is gone
 	probe(ctx context.Context) error
-	restart(how Shutdown) error // not ready yet
+	restart(how Shutdown) error                   // not ready yet
+	standby(ctx context.Context) (backend, error) // not ready yet
 	stop() error
 	lastLines() string
 }
