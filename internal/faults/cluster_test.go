@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,19 +17,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// cluster is the server of a run.
-type cluster struct {
+// cluster is the server of a run: another one after a failover.
+type cluster struct{ primary atomic.Pointer[node] }
+
+// node is a server, and the conductor's own way to it.
+type node struct {
 	server *pgtemp.Server
 	admin  *pgxpool.Pool
 }
+
+func (c *cluster) server() *pgtemp.Server { return c.primary.Load().server }
+func (c *cluster) admin() *pgxpool.Pool   { return c.primary.Load().admin }
 
 // settings are what the faults need of a server.
 var settings = map[string]string{"max_prepared_transactions": "50", "wal_level": "replica"}
 
 // newCluster starts a server with Gatepost's schema and the audit tables.
-func newCluster(t *testing.T, defaults map[string]string) *cluster {
+func newCluster(t *testing.T, defaults map[string]string, env []string) *cluster {
 	t.Helper()
-	server, err := pgtemp.Start(t.Context(), &pgtemp.Options{Settings: settings})
+	server, err := pgtemp.Start(t.Context(), &pgtemp.Options{Settings: settings, Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +44,9 @@ func newCluster(t *testing.T, defaults map[string]string) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{server: server, admin: pgtest.Connect(t, server.URL(""))}
-	if err := migrations.Up(t.Context(), c.admin); err != nil {
+	c := &cluster{}
+	c.primary.Store(&node{server: server, admin: connect(t, server)})
+	if err := migrations.Up(t.Context(), c.admin()); err != nil {
 		t.Fatal(err)
 	}
 	c.exec(t, auditSQL)
@@ -48,16 +56,22 @@ func newCluster(t *testing.T, defaults map[string]string) *cluster {
 	return c
 }
 
+// connect is a pool of the conductor's own, which doesn't share the workers' defaults.
+func connect(t *testing.T, server *pgtemp.Server) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Connect(t, server.URL("")+"&default_transaction_isolation=read%20committed")
+}
+
 func (c *cluster) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := c.admin.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := c.admin().Exec(t.Context(), sql, args...); err != nil {
 		t.Errorf("%s: %v", sql, err)
 	}
 }
 
 // try is exec for what a fault may get in the way of.
 func (c *cluster) try(ctx context.Context, sql string, args ...any) error {
-	_, err := c.admin.Exec(ctx, sql, args...)
+	_, err := c.admin().Exec(ctx, sql, args...)
 	return err
 }
 
@@ -69,13 +83,13 @@ func (c *cluster) restart(t *testing.T, how crash) {
 	case restarted:
 		shutdown = pgtemp.Fast
 	case killed:
-		_ = syscall.Kill(c.server.Pid(), syscall.SIGKILL)
+		_ = syscall.Kill(c.server().Pid(), syscall.SIGKILL)
 	case crashed:
 	}
 	// Backends that outlive their postmaster for a moment keep the next one out.
 	deadline := time.Now().Add(time.Minute)
 	for {
-		err := c.server.Restart(t.Context(), shutdown)
+		err := c.server().Restart(t.Context(), shutdown)
 		if err == nil || errors.Is(err, context.Canceled) {
 			return
 		}
@@ -102,7 +116,7 @@ func (c *cluster) quiet(t *testing.T) {
 	const sessions = `SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^w[0-9]'`
 	var left int
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); pause(t.Context(), 50*time.Millisecond) {
-		if c.admin.QueryRow(t.Context(), sessions).Scan(&left) == nil && left == 0 {
+		if c.admin().QueryRow(t.Context(), sessions).Scan(&left) == nil && left == 0 {
 			return
 		}
 	}

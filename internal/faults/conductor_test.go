@@ -5,6 +5,7 @@ package faults_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -22,14 +23,11 @@ type conductor struct {
 	processes []*process
 	kinds     map[string]species
 
-	stepped bool // the server's clock was
+	failover *failover // nil: there is no standby
 
 	mu   sync.Mutex
 	past []event
 }
-
-// forgotten says whether a failover may have lost what an operation did.
-func (c *conductor) forgotten(*op) bool { return false }
 
 // event is a fault that happened.
 type event struct {
@@ -44,6 +42,10 @@ func (c *conductor) run() {
 	c.hire()
 	start := time.Now()
 	plan := schedule(random, c.species, c.workers, c.length, c.ttl)
+	if c.once != nil {
+		plan = append(plan, *c.once)
+		slices.SortFunc(plan, func(a, b fault) int { return int(a.At - b.At) })
+	}
 	var faults sync.WaitGroup
 	for _, f := range plan {
 		pause(c.t.Context(), time.Until(start.Add(f.At)))
@@ -57,9 +59,9 @@ func (c *conductor) run() {
 // hire starts the workers, each behind a proxy of its own.
 func (c *conductor) hire() {
 	for i := range c.workers {
-		proxy := faultproxy.New(c.t, c.cluster.server.URL(""))
+		proxy := faultproxy.New(c.t, c.cluster.server().URL(""))
 		p := &process{proxy: proxy, role: role{
-			Number: i, Seed: c.seed, URL: c.cluster.server.URL(""), Proxy: proxy.Address(), Dir: c.dir,
+			Number: i, Seed: c.seed, URL: c.cluster.server().URL(""), Proxy: proxy.Address(), Dir: c.dir,
 			Names: c.names, TTL: c.ttl, FenceTimeout: c.fenceTimeout, Poll: c.poll,
 		}}
 		p.live(c.t)
@@ -167,7 +169,7 @@ func (c *conductor) prepare(f fault) {
 // settle commits a prepared transaction, or all of them.
 func (c *conductor) settle(gid string) {
 	ctx := c.t.Context()
-	rows, err := c.cluster.admin.Query(ctx, `SELECT gid FROM pg_prepared_xacts WHERE $1 IN ('', gid)`, gid)
+	rows, err := c.cluster.admin().Query(ctx, `SELECT gid FROM pg_prepared_xacts WHERE $1 IN ('', gid)`, gid)
 	if err != nil {
 		return
 	}

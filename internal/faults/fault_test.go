@@ -5,6 +5,7 @@ package faults_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -88,6 +89,11 @@ func free(random *rand.Rand, busy map[int]time.Duration, workers int, at time.Du
 		return -1
 	}
 	return pick(random, some)
+}
+
+// without are allSpecies but some.
+func without(names ...string) []species {
+	return slices.DeleteFunc(slices.Clone(allSpecies), func(s species) bool { return slices.Contains(names, s.name) })
 }
 
 // roll picks a species by weight.

@@ -26,7 +26,7 @@ func (e *evidence) fencesHold() {
 			SELECT FROM faults.changes AS c
 			WHERE c.name = w.name AND c.what = 'grant' AND c.token = w.token AND c.nonce = w.nonce
 		)`)
-	if e.stepped {
+	if e.stepped() {
 		return // a clock that was stepped can't tell what was before what
 	}
 	// Not that of a release, whose clock is read before it commits: what came in between

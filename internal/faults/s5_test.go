@@ -8,7 +8,7 @@ const s5 = "S5 lost in time"
 // did not run can't signal; it must do so when it runs again, so what counts is how long
 // it was awake past its own deadline.
 func (e *evidence) lostInTime() {
-	if e.stepped {
+	if e.stepped() {
 		return // the server's expiry has no place on our clock
 	}
 	expiry := e.expiries()
@@ -25,12 +25,18 @@ func (e *evidence) lostInTime() {
 		over, known := expiry[o.Nonce]
 		from := max(o.Deadline, granted[o.Of]) // an answer can come when the lease is over
 		awake := o.Call - from - overlap(asleep[o.Worker], from, o.Call)
-		if known && o.Call > over && awake > margin {
+		if known && o.Call > over && awake > margin && !e.renewalsLost(o) {
 			e.violated(s5, "%s: %s was told of the loss of token %d %d ms after its expiry, and was awake for %d ms",
 				o.Name, o.Worker, o.Token, (o.Call-over)/1e6, awake/1e6)
 		}
 	}
 	e.toldAtAll(expiry)
+}
+
+// renewalsLost says whether a failover may have made the expiry an earlier one than the
+// holder knew of.
+func (e *evidence) renewalsLost(o *op) bool {
+	return e.failover != nil && o.Call > e.failover.cut && o.Call < e.failover.promoted+int64(2*e.ttl)
 }
 
 // toldAtAll: whoever was taken over from, and lived on, was told.

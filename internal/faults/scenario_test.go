@@ -15,6 +15,7 @@ var (
 	seed    = flag.Uint64("faults.seed", 1, "the first seed of the fault suite; its runs count up from it")
 	long    = flag.Duration("faults.for", 4*time.Second, "how long a run of the fault suite makes faults")
 	seeds   = flag.Int("faults.seeds", 1, "how many runs each scenario of the fault suite has")
+	soak    = flag.Duration("faults.soak", 0, "how long the soak test of the fault suite runs; 0: not at all")
 	picture = flag.String("faults.picture", "", "an HTML file for porcupine's picture of a history that it refuses")
 )
 
@@ -29,6 +30,10 @@ type scenario struct {
 	fenceTimeout time.Duration
 	poll         time.Duration
 	defaults     map[string]string // of the database's sessions
+	once         *fault            // one that comes besides the others
+	withStandby  bool
+	env          []string // of the server
+	clock        string   // the file that steps its clock; empty: it is the machine's
 }
 
 // newScenario is the usual one of a seed. The seed also chooses what the database's
@@ -46,11 +51,26 @@ func newScenario(seed uint64) scenario {
 	}
 }
 
+// stepped says that the server's clock was, and can't be held against ours.
+func (s scenario) stepped() bool { return s.clock != "" }
+
+// needsTime skips a test in a short run.
+func needsTime(t *testing.T) {
+	t.Helper()
+	if *long < 10*time.Second {
+		t.Skip("it takes a while: -faults.for=20s")
+	}
+}
+
 // conduct makes a run of a scenario and checks it.
 func (s scenario) conduct(t *testing.T) {
 	t.Helper()
 	t.Logf("seed %d: %v", s.seed, s.defaults)
-	c := &conductor{scenario: s, t: t, cluster: newCluster(t, s.defaults), dir: t.TempDir(), kinds: map[string]species{}}
+	c := &conductor{scenario: s, t: t, cluster: newCluster(t, s.defaults, s.env), dir: t.TempDir(), kinds: map[string]species{}}
+	if s.withStandby {
+		c.cluster.ahead(t, s.names[1:])
+		c.failover = c.cluster.follow(t)
+	}
 	for _, kind := range s.species {
 		c.kinds[kind.name] = kind
 	}

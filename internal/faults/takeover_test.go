@@ -3,6 +3,8 @@
 package faults_test
 
 import (
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -22,14 +24,14 @@ type term struct {
 // takenOver: a lease that lapsed is granted to whoever waits for it within a poll. A
 // fenced transaction that is open keeps it out until it ends, FenceTimeout at most.
 func (e *evidence) takenOver() {
-	if e.stepped {
+	if e.stepped() {
 		return
 	}
 	asleep := e.h.of(hiccup)
 	for _, lapsed := range e.terms() {
 		from := max(lapsed.expires, e.fenceEnd(lapsed))
 		limit := int64(e.poll + slack)
-		if !e.waited(lapsed.name, from, from+limit) || e.disturbed(from-int64(e.ttl), from+limit) {
+		if !e.waited(lapsed.name, from, min(lapsed.next, from+limit)) {
 			continue
 		}
 		e.look(takeover, 1)
@@ -54,30 +56,46 @@ func (e *evidence) terms() (all []term) {
 	return all
 }
 
-// fenceEnd is until when a fenced transaction of a term may keep others out.
+// fenceEnd is until when a fenced transaction of a term may keep others out: one whose
+// outcome is unknown to its worker may be open on the server for FenceTimeout. Where a
+// fault hit the worker, it may have done a statement in that time, and the idle time
+// after it counts anew (before PostgreSQL 17).
 func (e *evidence) fenceEnd(t term) (last int64) {
 	for _, o := range e.h.of(write, deliver) {
-		if o.Nonce == t.nonce && o.Call < t.next {
-			last = max(last, min(o.end(), o.Call+int64(e.fenceTimeout)))
+		if o.Nonce != t.nonce || o.Call > t.next {
+			continue
 		}
+		limit := int64(e.fenceTimeout)
+		if e.disturbed(o.Worker, o.Call, o.Call+2*limit) {
+			limit *= 2
+		}
+		end := o.Call + limit
+		if o.Result == ok || o.Result == "fenced" {
+			end = min(end, o.Return)
+		}
+		last = max(last, end)
 	}
 	return min(last, t.next)
 }
 
-// waited says whether somebody waited for a name all that time.
+// waited says whether somebody waited for a name all that time, and nothing kept him
+// from getting it.
 func (e *evidence) waited(name string, from, to int64) bool {
 	for _, o := range e.h.of(acquire) {
-		if o.Name == name && o.Call < from-int64(e.poll) && o.end() > to && o.Return != 0 {
+		waited := o.Name == name && o.Call < from-int64(e.poll) && o.end() >= to && o.Return != 0
+		if waited && !e.disturbed(o.Worker, from, to) {
 			return true
 		}
 	}
 	return false
 }
 
-// disturbed says whether a fault other than a death was going on.
-func (e *evidence) disturbed(from, to int64) bool {
+// disturbed says whether there was, at that time or a little before, a fault of the
+// server or of that worker, or a prepared transaction, which keeps everybody out.
+func (e *evidence) disturbed(worker string, from, to int64) bool {
 	for _, p := range e.past {
-		if p.Kind != "kill" && p.from < to && p.to > from {
+		hit := p.Worker < 0 || p.Kind == "prepared" || strings.HasPrefix(worker, fmt.Sprintf("w%d.", p.Worker))
+		if hit && p.from < to && p.to > from-int64(3*e.ttl) {
 			return true
 		}
 	}

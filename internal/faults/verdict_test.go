@@ -42,7 +42,7 @@ func (c *conductor) check(h history) {
 	c.t.Helper()
 	start := time.Now()
 	e := &evidence{conductor: c, h: h, verdict: verdict{map[string]int{}, map[string][]string{}}}
-	e.lossy = c.defaults["synchronous_commit"] == "off"
+	e.lossy = c.defaults["synchronous_commit"] == "off" && c.kinds["crash"].inject != nil
 	for _, check := range []func(*evidence){
 		(*evidence).tokensRise, (*evidence).fencesHold, (*evidence).ownersOnly, (*evidence).onceAKey,
 		(*evidence).lostInTime, (*evidence).answersHold, (*evidence).takenOver, (*evidence).linear,
@@ -90,7 +90,7 @@ func (e *evidence) table() string {
 // query calls fn for each row of a query over what the database kept.
 func (e *evidence) query(sql string, args []any, into []any, fn func()) {
 	e.t.Helper()
-	rows, err := e.cluster.admin.Query(e.t.Context(), sql, args...)
+	rows, err := e.cluster.admin().Query(e.t.Context(), sql, args...)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, into, func() error { fn(); return nil })
 	}

@@ -115,7 +115,7 @@ func (w *worker) work(ctx context.Context) {
 }
 
 // endWithin is the longest that a worker may take to end.
-const endWithin = 15 * time.Second
+const endWithin = 30 * time.Second
 
 // finish closes what the worker has, as a service that is told to stop.
 func (w *worker) finish() error {
