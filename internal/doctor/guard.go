@@ -73,7 +73,7 @@ type function struct {
 
 var functions = []function{
 	{name: "fence", count: 2, definer: true},
-	{name: "fenced", count: 1, pathless: true},
+	{name: "fenced", count: 1},
 	{name: "guard_row", count: 1, definer: true},
 	{name: "guard_statement", count: 1, definer: true},
 	{name: "guard_table", count: 1},
