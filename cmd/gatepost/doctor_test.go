@@ -63,7 +63,7 @@ NOTE     fillfactor: gatepost.leases
 	}
 
 	execute(t, pool, "CREATE ROLE app")
-	want(t, gatepost(t, url, "doctor", "--timeout", "1m", "--role", "app"), 1, "GRANT SELECT ON gatepost.leases TO \"app\";")
+	want(t, gatepost(t, url, "doctor", "--timeout", "1m", "--role", "app"), 1, "GRANT SELECT, INSERT, DELETE ON gatepost.idempotency_steps TO \"app\";")
 }
 
 func TestDoctor_JSONHasAllChecks(t *testing.T) {
@@ -145,6 +145,7 @@ func TestDoctor_LinesFit(t *testing.T) {
 			Remedy: []string{"-- " + strings.Repeat("a remedy ", 30) + "\x1b[2J"},
 		}}},
 		{Check: "horizon", Looks: "t", Unseen: []doctor.Unseen{{Text: "transactions", Grants: []string{"GRANT a TO b;"}}}},
+		{Check: "slots", Looks: "t", Unseen: []doctor.Unseen{{Text: "transactions", Grants: []string{"GRANT a TO b;"}}}},
 		{Check: "slot", Looks: "s", Failed: "of something"},
 	}}
 	for _, width := range []int{12, 40, 80} {
@@ -160,6 +161,9 @@ func TestDoctor_LinesFit(t *testing.T) {
 			if !strings.Contains(text, part) {
 				t.Errorf("at %d columns there is no %q in\n%s", width, part, text)
 			}
+		}
+		if width == 80 && strings.Count(text, "UNSEEN   horizon, slots\n") != 1 {
+			t.Errorf("what one grant shows is not told together:\n%s", text)
 		}
 	}
 }

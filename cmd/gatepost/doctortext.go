@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -64,11 +66,25 @@ func (d *drawing) failed(r *doctor.Report) {
 	}
 }
 
+// unseen draws what the same grants would help together.
 func (d *drawing) unseen(r *doctor.Report) {
+	type group struct {
+		checks []string
+		doctor.Unseen
+	}
+	var groups []*group
 	for _, result := range r.Results {
 		for _, u := range result.Unseen {
-			d.item("UNSEEN", cli.Warn, result.Check+": "+result.Looks, u.Text+".", u.Grants)
+			i := slices.IndexFunc(groups, func(g *group) bool { return g.Text == u.Text && slices.Equal(g.Grants, u.Grants) })
+			if i < 0 {
+				i = len(groups)
+				groups = append(groups, &group{Unseen: u})
+			}
+			groups[i].checks = append(groups[i].checks, result.Check)
 		}
+	}
+	for _, g := range groups {
+		d.item("UNSEEN", cli.Warn, strings.Join(g.checks, ", "), g.Text+".", g.Grants)
 	}
 }
 
@@ -108,15 +124,24 @@ func (d *drawing) titled(title string, style cli.Style, lines []string) {
 	d.add(lines...)
 }
 
+// unit is a number's, which stays on its line.
+var unit = regexp.MustCompile(`(\d) (s|min|h|d|%)\b`)
+
+// noBreak stands for a blank where no line ends; a printable text has none.
+const noBreak = "\u00a0"
+
 // wrap breaks a text between words, and a word that is too long where it must.
 func (d *drawing) wrap(text string, indent int, style cli.Style) (lines []string) {
 	room := max(d.width-indent, 1)
 	line := ""
 	flush := func() {
-		lines = append(lines, strings.Repeat(" ", indent)+d.screen.Paint(line, style))
+		lines = append(lines, strings.Repeat(" ", indent)+d.screen.Paint(strings.ReplaceAll(line, noBreak, " "), style))
 		line = ""
 	}
-	for word := range strings.FieldsSeq(cli.Printable(text)) {
+	for word := range strings.SplitSeq(unit.ReplaceAllString(cli.Printable(text), "$1"+noBreak+"$2"), " ") {
+		if word == "" {
+			continue
+		}
 		if line != "" && cli.Width(line)+1+cli.Width(word) > room {
 			flush()
 		}

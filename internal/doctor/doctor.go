@@ -108,7 +108,8 @@ func (e *examination) run(ctx context.Context) error {
 func (e *examination) begin(ctx context.Context, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(ctx, patience*e.opts.Timeout)
 	defer cancel()
-	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`,
+	// The planner takes the sets of transactions for large, and compiling costs seconds.
+	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true), set_config('jit', 'off', true)`,
 		fmt.Sprint(max(1, e.opts.Timeout.Milliseconds())))
 	if err != nil {
 		return err

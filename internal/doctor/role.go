@@ -121,9 +121,14 @@ func (v *visit) lackingTables(ctx context.Context) (lacks []string, err error) {
 			lacking[key] = append(lacking[key], r.ColumnName)
 		}
 	}
-	for _, n := range needs {
+	var privileges []string // of one table
+	for i, n := range needs {
 		if columns, ok := lacking[n.privilege+n.table]; ok {
-			lacks = append(lacks, n.lacking(columns))
+			privileges = append(privileges, n.lacking(columns))
+		}
+		if last := i == len(needs)-1 || needs[i+1].table != n.table; last && len(privileges) > 0 {
+			lacks = append(lacks, strings.Join(privileges, ", ")+" ON gatepost."+n.table)
+			privileges = nil
 		}
 	}
 	return lacks, nil
@@ -132,9 +137,9 @@ func (v *visit) lackingTables(ctx context.Context) (lacks []string, err error) {
 // lacking is the privilege as a GRANT names it, for some columns.
 func (n need) lacking(columns []string) string {
 	if n.columns == nil {
-		return fmt.Sprintf("%s ON gatepost.%s", n.privilege, n.table)
+		return n.privilege
 	}
-	return fmt.Sprintf("%s (%s) ON gatepost.%s", n.privilege, strings.Join(columns, ", "), n.table)
+	return fmt.Sprintf("%s (%s)", n.privilege, strings.Join(columns, ", "))
 }
 
 func (v *visit) lackingFunctions(ctx context.Context) (lacks []string, err error) {

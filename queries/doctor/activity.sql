@@ -47,11 +47,11 @@ WITH locker AS MATERIALIZED (
         AND x.mode = 'ExclusiveLock'
         AND x.granted
 ), locked AS (
-    SELECT l.name::text AS name, l.token::bigint AS token, l.xmax::text::xid AS xid
+    SELECT l.name::text AS name, l.token::bigint AS token, locker.xid
     FROM gatepost.leases AS l
-    WHERE EXISTS (SELECT FROM locker)
+    JOIN locker ON locker.xid = l.xmax::text::xid
     UNION
-    SELECT l.name::text, l.token::bigint, m.xid
+    SELECT l.name::text, l.token::bigint, locker.xid
     FROM gatepost.leases AS l
     CROSS JOIN LATERAL pg_get_multixact_members(
         CASE
@@ -59,7 +59,9 @@ WITH locker AS MATERIALIZED (
             THEN l.xmax::text::xid
         END
     ) AS m
-    WHERE EXISTS (SELECT FROM locker)
+    JOIN locker ON locker.xid = m.xid
+    WHERE l.xmax::text <> '0' -- in no time: it is most of them
+        AND EXISTS (SELECT FROM locker)
 )
 SELECT
     locked.name::text AS name,
