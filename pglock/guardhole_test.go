@@ -35,6 +35,8 @@ func TestGuard_IsNotHijacked(t *testing.T) {
 			"CREATE FUNCTION evil.fenced(text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
 			"CREATE FUNCTION evil.yes(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
 			"CREATE FUNCTION evil.yes(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+			"CREATE FUNCTION evil.pick(jsonb, text) RETURNS text LANGUAGE sql AS $$SELECT 'a'$$",
+			"CREATE OPERATOR evil.->> (LEFTARG = jsonb, RIGHTARG = text, FUNCTION = evil.pick)",
 			"CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.yes)",
 			"CREATE OPERATOR evil.> (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.yes)",
 			"CREATE OPERATOR evil.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = pg_catalog.textcat)",
@@ -72,6 +74,7 @@ func TestGuard_IsNotHijacked(t *testing.T) {
 		if err := run(t, tx, "SELECT gatepost.fence('"+l.Sequencer().String()+"')", "INSERT INTO public.g VALUES ('a')", "INSERT INTO public.p1 VALUES ('a', 1)"); err != nil {
 			t.Errorf("%s: with a good fence: %v", what, err)
 		}
+		wantGuard(t, what+", another's row", run(t, tx, "INSERT INTO public.p1 VALUES ('b', 1)"), `lease "b"`)
 		_ = tx.Rollback(t.Context())
 	}
 }
