@@ -73,7 +73,7 @@ type GuardOptions struct {
 // nothing is changed. Calling it again is harmless; with other options it replaces the
 // guard, and waits for all readers too.
 //
-// Cost for writers: an index look-up and a row lock a statement, about 50 us; on
+// Cost for writers: an index look-up and a row lock a statement, about 30 us; on
 // partitions and with a LeaseColumn a comparison a row besides. A row of a LeaseColumn
 // is tested when the statement has stored it.
 //
