@@ -68,7 +68,7 @@ type function struct {
 	name     string
 	count    int  // with different arguments
 	definer  bool // runs as its owner, who may read the leases
-	pathless bool // has no search_path of its own, to be inlined or for speed
+	pathless bool // has no search_path of its own, for speed
 }
 
 var functions = []function{

@@ -39,6 +39,7 @@ func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
 		"not as its owner": {nil, []string{"ALTER FUNCTION gatepost.guard_row() SECURITY INVOKER"}, []string{"function weakens gatepost.guard_row()"}},
 		"no search_path": {nil, []string{"ALTER FUNCTION gatepost.try_fence(text, integer, bigint, uuid) RESET search_path"},
 			[]string{"function weakens gatepost.try_fence(name text, slot integer, token bigint, nonce uuid, OUT verdict text, OUT current bigint)"}},
+		"no search_path in a WHEN": {nil, []string{"ALTER FUNCTION gatepost.fenced(text) RESET search_path"}, []string{"function weakens gatepost.fenced(lease text)"}},
 		"another search_path": {nil, []string{"ALTER FUNCTION gatepost.hold_fences() SET search_path = public, pg_catalog"},
 			[]string{"function weakens gatepost.hold_fences()"}},
 	} {
