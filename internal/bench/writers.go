@@ -17,8 +17,12 @@ type writers struct {
 	full  chan struct{} // closed when enough were done, or one failed
 }
 
-// startWriters starts a number of them. Errors that pass are taken for done and not
-// timed. They stop by stop, and at the first other error.
+// refusedPause is how long one waits that was refused: without it, they would take the
+// processor from whoever else runs.
+const refusedPause = 5 * time.Millisecond
+
+// startWriters starts a number of them. Errors that pass are not timed. They stop by stop,
+// and at the first other error.
 func startWriters(ctx context.Context, n, enough int, do op, passes func(error) bool) *writers {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &writers{cancel: cancel, full: make(chan struct{})}
@@ -29,6 +33,7 @@ func startWriters(ctx context.Context, n, enough int, do op, passes func(error) 
 				start := time.Now()
 				err := do(ctx)
 				if ctx.Err() != nil || passes != nil && passes(err) {
+					_ = pause(ctx, refusedPause)
 					continue
 				}
 				if w.done(time.Since(start), err) >= enough || err != nil {
