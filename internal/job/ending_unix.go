@@ -125,10 +125,9 @@ func (m *monitor) pause() time.Duration {
 	case !m.started:
 		return time.Hour
 	case m.ending.reason == running:
-		// The clock may go on while timers stand still, in a suspended machine.
-		return min(max(at.until(m.term), 0), time.Second)
+		return shortly(at.until(m.term))
 	case m.ending.since == 0 && !m.exited:
-		return min(max(at.until(min(m.ending.kill, m.kill)), 0), time.Second)
+		return shortly(at.until(min(m.ending.kill, m.kill)))
 	case m.ending.since == 0 || m.ending.stuck:
 		// Outside Linux nothing tells that a group has no process left.
 		return 50 * time.Millisecond
@@ -136,3 +135,7 @@ func (m *monitor) pause() time.Duration {
 		return 5 * time.Millisecond
 	}
 }
+
+// shortly is d or less, since the clock may go on while timers stand still, in a machine
+// that is suspended; and never nothing: the processor is the command's.
+func shortly(d time.Duration) time.Duration { return min(max(d, time.Millisecond), time.Second) }
