@@ -40,7 +40,7 @@ func acquired(t *testing.T, client *pglock.Client, name string) *pglock.Lease {
 func TestRelease_TakesALeaseFromALiveHolder(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
-	lease := acquired(t, clientOn(t, pool, pglock.Config{Holder: "web-1", TTL: 3 * time.Second}), name)
+	lease := acquired(t, clientOn(t, pool, pglock.Config{Holder: "web-1", TTL: time.Hour}), name)
 	other := clientOn(t, pool, pglock.Config{Holder: "web-2", PollInterval: time.Hour})
 	got := make(chan *pglock.Lease, 1)
 	go func() {
@@ -58,14 +58,19 @@ func TestRelease_TakesALeaseFromALiveHolder(t *testing.T) {
 	r := gatepost(t, pgtest.URL(t), "release", name, "--token", tokenText(lease.Token()))
 	want(t, r, 0, "is free; web-1, who had it for ")
 
-	// By the poll it would be an hour.
-	if next := <-got; next == nil || next.Token() <= lease.Token() {
-		t.Errorf("the waiter got %v", next)
+	select { // by the poll, and by the expiry, it would be an hour
+	case next := <-got:
+		if next == nil || next.Token() <= lease.Token() {
+			t.Errorf("the waiter got %v", next)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody woke the waiter")
 	}
 	err := lease.InTx(t.Context(), func(pgx.Tx) error { return errors.New("the fence let the last holder pass") })
 	if !errors.Is(err, pglock.ErrFenced) && !errors.Is(err, pglock.ErrLost) {
 		t.Error(err)
 	}
+	_ = lease.Renew(t.Context()) // as the next heartbeat would
 	<-lease.Done()
 	if err := lease.Err(); !errors.Is(err, pglock.ErrSuperseded) {
 		t.Errorf("the holder learns %v", err)
