@@ -152,7 +152,7 @@ func TestRelease_PassesAnOpenFence(t *testing.T) {
 	if err := l.Release(ctx); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
-	_, err := c.TryAcquire(t.Context(), name, nil)
+	_, err := c.TryAcquire(ctx, name, nil) // it doesn't wait either
 	if held, ok := errors.AsType[*pglock.HeldError](err); !ok || !held.Fenced || held.ExpiresAt.After(clock(t, pool)) {
 		t.Fatalf("%+v; want a *HeldError with Fenced, over since the release", err)
 	}
