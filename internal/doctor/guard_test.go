@@ -28,20 +28,34 @@ func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
 		"disabled":           {plain, []string{"ALTER TABLE orders DISABLE TRIGGER gatepost_guard"}, []string{`guard weakens "public"."orders"`}},
 		"for replicas":       {plain, []string{"ALTER TABLE orders ENABLE REPLICA TRIGGER gatepost_guard"}, []string{`guard weakens "public"."orders"`}},
 		"in a partition":     {parts, []string{"ALTER TABLE p1 DISABLE TRIGGER ALL"}, []string{`guard weakens "public"."p1"`}},
-		"partition later": {parts, []string{"CREATE TABLE p2 (id bigint, customer text)", "ALTER TABLE orders ATTACH PARTITION p2 FOR VALUES FROM (10) TO (19)"},
-			[]string{`guard weakens "public"."p2"`}},
+		"partition later": {
+			parts,
+			[]string{"CREATE TABLE p2 (id bigint, customer text)", "ALTER TABLE orders ATTACH PARTITION p2 FOR VALUES FROM (10) TO (19)"},
+			[]string{`guard weakens "public"."p2"`},
+		},
 		"child later":  {plain, []string{"CREATE TABLE archive () INHERITS (orders)"}, []string{`guard weakens "public"."archive"`}},
 		"rows dropped": {byColumn, []string{"DROP TRIGGER gatepost_guard_update ON orders"}, []string{`guard weakens "public"."orders"`}},
-		"applied": {plain, []string{"CREATE SUBSCRIPTION s" + "%[1]s CONNECTION '' PUBLICATION p WITH (connect = false)",
-			"INSERT INTO pg_subscription_rel (srsubid, srrelid, srsubstate) SELECT oid, 'orders'::regclass, 'r' FROM pg_subscription WHERE subname = 's%[1]s'"},
-			[]string{"subscribed weakens public.orders"}},
+		"applied": {
+			plain,
+			[]string{
+				"CREATE SUBSCRIPTION s" + "%[1]s CONNECTION '' PUBLICATION p WITH (connect = false)",
+				"INSERT INTO pg_subscription_rel (srsubid, srrelid, srsubstate) SELECT oid, 'orders'::regclass, 'r' FROM pg_subscription WHERE subname = 's%[1]s'",
+			},
+			[]string{"subscribed weakens public.orders"},
+		},
 
 		"not as its owner": {nil, []string{"ALTER FUNCTION gatepost.guard_row() SECURITY INVOKER"}, []string{"function weakens gatepost.guard_row()"}},
-		"no search_path": {nil, []string{"ALTER FUNCTION gatepost.try_fence(text, integer, bigint, uuid) RESET search_path"},
-			[]string{"function weakens gatepost.try_fence(name text, slot integer, token bigint, nonce uuid, OUT verdict text, OUT current bigint)"}},
+		"no search_path": {
+			nil,
+			[]string{"ALTER FUNCTION gatepost.try_fence(text, integer, bigint, uuid) RESET search_path"},
+			[]string{"function weakens gatepost.try_fence(name text, slot integer, token bigint, nonce uuid, OUT verdict text, OUT current bigint)"},
+		},
 		"no search_path in a WHEN": {nil, []string{"ALTER FUNCTION gatepost.fenced(text) RESET search_path"}, []string{"function weakens gatepost.fenced(lease text)"}},
-		"another search_path": {nil, []string{"ALTER FUNCTION gatepost.hold_fences() SET search_path = public, pg_catalog"},
-			[]string{"function weakens gatepost.hold_fences()"}},
+		"another search_path": {
+			nil,
+			[]string{"ALTER FUNCTION gatepost.hold_fences() SET search_path = public, pg_catalog"},
+			[]string{"function weakens gatepost.hold_fences()"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

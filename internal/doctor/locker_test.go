@@ -109,7 +109,7 @@ func TestFenced_FindsAStoppedCopy(t *testing.T) {
 		_, err := conn.PgConn().CopyFrom(t.Context(), stopped{stop}, "COPY orders FROM STDIN")
 		copied <- err
 	}()
-	defer func() { close(stop); _ = <-copied }()
+	defer func() { close(stop); <-copied }()
 	var f doctor.Finding
 	until(t, "the COPY", func() bool {
 		r := examine(t, url, strict())

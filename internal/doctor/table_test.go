@@ -57,22 +57,30 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 		},
 
 		"a unique key instead": {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey, ADD CONSTRAINT x UNIQUE (resource)"}, nil},
-		"primary key deferrable": {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey, ADD CONSTRAINT x UNIQUE (resource) DEFERRABLE"},
-			[]string{"primary-key weakens gatepost.fences"}},
+		"primary key deferrable": {
+			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey, ADD CONSTRAINT x UNIQUE (resource) DEFERRABLE"},
+			[]string{"primary-key weakens gatepost.fences"},
+		},
 		"no primary key":             {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey"}, []string{"primary-key weakens gatepost.fences"}},
 		"index on the expiry":        {[]string{"CREATE INDEX x ON gatepost.leases (expires_at)"}, []string{"extra-index note gatepost.x"}},
 		"index on an expression":     {[]string{"CREATE INDEX x ON gatepost.leases ((holder || ''))"}, []string{"extra-index note gatepost.x"}},
 		"unique index on the holder": {[]string{"CREATE UNIQUE INDEX x ON gatepost.leases (holder)"}, []string{"extra-index weakens gatepost.x"}},
 
 		"no index for the collection": {[]string{"DROP INDEX gatepost.idempotency_keys_expires_at_idx"}, []string{"index note " + keys}},
-		"index of the waiters invalid": {[]string{"UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'gatepost.waiters_name_idx'::regclass"},
-			[]string{"index note gatepost.waiters"}},
-		"imports twice": {[]string{"ALTER TABLE gatepost.imports DROP CONSTRAINT imports_sha256_key", "CREATE INDEX x ON gatepost.imports (sha256, table_schema, table_name)"},
-			[]string{"index weakens gatepost.imports"}},
+		"index of the waiters invalid": {
+			[]string{"UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'gatepost.waiters_name_idx'::regclass"},
+			[]string{"index note gatepost.waiters"},
+		},
+		"imports twice": {
+			[]string{"ALTER TABLE gatepost.imports DROP CONSTRAINT imports_sha256_key", "CREATE INDEX x ON gatepost.imports (sha256, table_schema, table_name)"},
+			[]string{"index weakens gatepost.imports"},
+		},
 		"no foreign key":  {[]string{"ALTER TABLE gatepost.idempotency_steps DROP CONSTRAINT idempotency_steps_key_fkey"}, []string{"constraint weakens gatepost.idempotency_steps"}},
 		"foreign key off": {[]string{"ALTER TABLE gatepost.idempotency_steps DISABLE TRIGGER ALL"}, []string{"constraint weakens gatepost.idempotency_steps"}},
-		"a check not valid": {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_token_range, ADD CONSTRAINT fences_token_range CHECK (token >= 0) NOT VALID"},
-			[]string{"constraint weakens gatepost.fences"}},
+		"a check not valid": {
+			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_token_range, ADD CONSTRAINT fences_token_range CHECK (token >= 0) NOT VALID"},
+			[]string{"constraint weakens gatepost.fences"},
+		},
 		"a domain's check": {[]string{`ALTER DOMAIN gatepost.idem_key DROP CONSTRAINT visible`}, []string{"constraint weakens gatepost.idem_key"}},
 
 		"leases unlogged": {[]string{"ALTER TABLE gatepost.leases SET UNLOGGED"}, []string{"unlogged weakens " + leases}},
