@@ -111,3 +111,34 @@ func hasHeading(text, anchor string) bool {
 	}
 	return false
 }
+
+var (
+	testName = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+)
+
+// A promise names the tests that hold it: they exist.
+func TestPromises_NameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	exists := map[string]bool{}
+	for _, dir := range []string{"pglock", "idem", "idem/idemhttp", "cmd/gatepost", "migrations"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, m := range testFunc.FindAllStringSubmatch(read(t, file), -1) {
+				exists[m[1]] = true
+			}
+		}
+	}
+	named := testName.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "promises.md")), -1)
+	if len(named) < 30 {
+		t.Fatalf("only %d tests are named", len(named))
+	}
+	for _, m := range named {
+		if !exists[m[1]] {
+			t.Errorf("docs/promises.md names %s, which isn't there", m[1])
+		}
+	}
+}
