@@ -14,7 +14,7 @@ import (
 // attempts does something once in lease mode, over as many processes as it takes. It
 // may stop in the middle, as a crash, and it looks at nothing before it finishes.
 func (w *worker) attempts(ctx context.Context, random *rand.Rand) {
-	key := w.keyFor(random, begin, w.TTL/2) // long enough for a takeover
+	key := w.keyFor(random, begin, w.TTL/4, 10) // it comes up long enough for a takeover
 	o := w.rec.call(begin, key.Key)
 	attempt, err := w.store.Begin(ctx, key, fingerprint)
 	if err == nil {
@@ -26,9 +26,9 @@ func (w *worker) attempts(ctx context.Context, random *rand.Rand) {
 	if err != nil || o.Replayed {
 		return
 	}
-	pause(ctx, between(random, 0, w.TTL/4))
+	pause(ctx, between(random, 0, w.TTL/2))
 	w.step(ctx, random, attempt, o)
-	pause(ctx, between(random, 0, w.TTL/4))
+	pause(ctx, between(random, 0, w.TTL/2))
 	if random.IntN(6) == 0 {
 		w.giveBack(ctx, attempt, o)
 		return

@@ -20,18 +20,18 @@ import (
 // fingerprint is that of every request: a key is one request.
 var fingerprint = idem.FingerprintOf([]byte("faults"))
 
-// keyFor is a key that other workers use at about the same time: one that came up in
-// the last four spans.
-func (w *worker) keyFor(random *rand.Rand, k kind, span time.Duration) idem.Key {
+// keyFor is a key that other workers use at about the same time: one of the last few, of
+// which one comes up each span.
+func (w *worker) keyFor(random *rand.Rand, k kind, span time.Duration, last int64) idem.Key {
 	moment := now() / int64(span)
-	return idem.Key{Operation: string(k), Scope: "faults", Key: fmt.Sprint(moment - random.Int64N(4))}
+	return idem.Key{Operation: string(k), Scope: "faults", Key: fmt.Sprint(moment - random.Int64N(last))}
 }
 
 // clerk does something once, whoever else does it too, and asks again until it is
 // answered or has lost its patience.
 func (w *worker) clerk(ctx context.Context, random *rand.Rand) {
 	k := pick(random, []kind{do, do, doTx, inbox})
-	key := w.keyFor(random, k, w.TTL/5)
+	key := w.keyFor(random, k, w.TTL/5, 4)
 	for range 1 + random.IntN(4) {
 		o := w.rec.call(k, key.Key)
 		err := map[kind]func(context.Context, *rand.Rand, *op, idem.Key) error{
