@@ -81,28 +81,42 @@ func (e *evidence) linear() {
 
 // happened are the operations that had their effect, as the database has it: what was
 // refused is left out, and so is what a failover lost. The outcome of a write that was
-// unknown to its worker is known here.
+// unknown to its worker is known here, and so is what it wrote.
 func (e *evidence) happened() (some history) {
-	there := map[string]bool{}
+	there := map[string]op{}
 	var id string
-	e.query(`SELECT op FROM faults.writes UNION ALL SELECT nonce::text FROM faults.changes WHERE what = 'grant'`+
-		` UNION ALL SELECT 'release ' || old_nonce FROM faults.changes WHERE what = 'release'`, nil, []any{&id}, func() { there[id] = true })
+	var written op
+	e.query(`
+		SELECT op, token, counter FROM faults.writes
+		UNION ALL SELECT nonce::text, token, 0 FROM faults.changes WHERE what = 'grant'
+		UNION ALL SELECT 'release ' || old_nonce, token, 0 FROM faults.changes WHERE what = 'release'`, nil,
+		[]any{&id, &written.Token, &written.Counter}, func() { there[id] = written })
 	for _, o := range e.h.of(acquire, write, deliver, release) {
+		proof, did := there[o.proof()]
 		switch {
-		case o.Kind == acquire && o.Result == ok && there[o.Nonce]:
-		case o.Kind == release && o.Result == ok && there["release "+o.Nonce]:
-		case (o.Kind == write || o.Kind == deliver) && there[o.ID]:
-		default:
-			continue
-		}
-		if o.Result != ok {
+		case !did:
+		case o.Result == ok:
+			some = append(some, o)
+		case o.Kind == write || o.Kind == deliver:
 			unknown := *o
 			unknown.Return = 0 // it may have happened after its caller gave up
-			o = &unknown
+			unknown.Token, unknown.Counter = proof.Token, proof.Counter
+			some = append(some, &unknown)
 		}
-		some = append(some, o)
 	}
 	return some
+}
+
+// proof is what the database knows an operation by.
+func (o *op) proof() string {
+	switch o.Kind {
+	case acquire:
+		return o.Nonce
+	case release:
+		return "release " + o.Nonce
+	default:
+		return o.ID
+	}
 }
 
 // stuck tells how far the checker came with the name where it came to nothing: the last
