@@ -33,7 +33,7 @@ func pause(ctx context.Context, d time.Duration) {
 // A metronome finds out when its process did not run: it was stopped, or the machine
 // had something else to do. Each gap is recorded.
 func metronome(ctx context.Context, rec *recorder) {
-	const beat, late = 5 * time.Millisecond, 20 * time.Millisecond
+	const beat, late = 5 * time.Millisecond, 10 * time.Millisecond
 	for last := now(); ctx.Err() == nil; {
 		pause(ctx, beat)
 		at := now()

@@ -6,7 +6,7 @@ const s5 = "S5 lost in time"
 
 // lostInTime: a loss is signalled before the lease expires on the server. A process that
 // did not run can't signal; it must do so when it runs again, so what counts is how long
-// it was awake past its own deadline.
+// it was awake when it should have known: from the margin before the expiry on.
 func (e *evidence) lostInTime() {
 	if e.stepped() {
 		return // the server's expiry has no place on our clock
@@ -23,9 +23,12 @@ func (e *evidence) lostInTime() {
 	for _, o := range e.h.of(lost) {
 		e.look(s5, 1)
 		over, known := expiry[o.Nonce]
-		from := max(o.Deadline, granted[o.Of]) // an answer can come when the lease is over
+		from := max(over-margin, granted[o.Of]) // an answer can come when the lease is over
 		awake := o.Call - from - overlap(asleep[o.Worker], from, o.Call)
-		if known && o.Call > over && awake > margin && !e.renewalsLost(o) {
+		if known && o.Deadline > over && !e.renewalsLost(o) {
+			e.violated(s5, "%s: %s trusted token %d for %d ms longer than the server", o.Name, o.Worker, o.Token, (o.Deadline-over)/1e6)
+		}
+		if known && o.Call > over && awake > 2*margin && !e.renewalsLost(o) {
 			e.violated(s5, "%s: %s was told of the loss of token %d %d ms after its expiry, and was awake for %d ms",
 				o.Name, o.Worker, o.Token, (o.Call-over)/1e6, awake/1e6)
 		}

@@ -94,8 +94,15 @@ func (e *evidence) waited(name string, from, to int64) bool {
 // server or of that worker, or a prepared transaction, which keeps everybody out.
 func (e *evidence) disturbed(worker string, from, to int64) bool {
 	for _, p := range e.past {
+		before := int64(e.poll)
+		switch {
+		case p.Worker < 0: // everybody finds his way back
+			before = int64(2 * e.ttl)
+		case p.Kind == "lost message": // it waits for its message
+			before = int64(3 * e.ttl)
+		}
 		hit := p.Worker < 0 || p.Kind == "prepared" || strings.HasPrefix(worker, fmt.Sprintf("w%d.", p.Worker))
-		if hit && p.from < to && p.to > from-int64(3*e.ttl) {
+		if hit && p.from < to && p.to > from-before {
 			return true
 		}
 	}
