@@ -210,9 +210,20 @@ func TestGuard_WhatIsPresentedEndsWithItsTransaction(t *testing.T) {
 	pool, lease := poolWith(t, pgtest.URL(t), maxConns(1)), pgtest.Name(t)
 	l := acquire(t, client(t, pool, pglock.Config{Control: pgtest.Pool(t)}), lease, nil)
 	table := guardedTable(t, pool, "(note text)", byLease(lease))
-	for range 2 {
-		if err := l.InTx(t.Context(), func(tx pgx.Tx) error { return insert(t.Context(), tx, table, "x") }); err != nil {
+	byHand := func(write func(pgx.Tx) error) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			present(t, tx, l.Sequencer().String())
+			return write(tx)
+		})
+	}
+	for _, in := range []func(func(pgx.Tx) error) error{
+		func(write func(pgx.Tx) error) error { return l.InTx(t.Context(), write) }, byHand,
+	} {
+		if err := in(func(tx pgx.Tx) error { return insert(t.Context(), tx, table, "x") }); err != nil {
 			t.Fatal(err)
+		}
+		if left := value[string](t, pool, "SELECT current_setting('gatepost.fence', true) || coalesce(current_setting('gatepost.fenced', true), '')"); left != "" {
+			t.Errorf("of it there is left %q", left)
 		}
 		_, err := pool.Exec(t.Context(), "INSERT INTO "+table+" VALUES ('x')")
 		wantGuard(t, "after it", err, "presents no fence")
