@@ -166,12 +166,12 @@ func (m *keyModel) DoTx(r *rapid.T) {
 		r.Fatal(err)
 	}
 	got, err := m.store.DoTx(m.t.Context(), tx, m.key, f, nil, m.effects.write(m.key.Key, reply, nil))
-	m.answered(r, got, err, want, reply)
-	if want != ran {
+	if eventOf(got, err) == ran { // before the verdict, after which nobody would end it
+		m.open = &uncommitted{tx, f, reply}
+	} else {
 		_ = tx.Rollback(m.t.Context())
-		return
 	}
-	m.open = &uncommitted{tx, f, reply}
+	m.answered(r, got, err, want, reply)
 }
 
 // EndTx commits it, or rolls it back.

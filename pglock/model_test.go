@@ -191,14 +191,13 @@ func (m *leaseModel) Fence(r *rapid.T) {
 	} else {
 		err = pglock.Fence(m.t.Context(), tx, g.Sequencer())
 	}
-	m.refused(r, err, want)
-	if err != nil {
-		if tx != nil {
-			_ = tx.Rollback(m.t.Context())
-		}
-		return
+	switch { // before the verdict, after which nobody would end it
+	case err == nil:
+		m.open = append(m.open, fencing{tx, g})
+	case tx != nil:
+		_ = tx.Rollback(m.t.Context())
 	}
-	m.open = append(m.open, fencing{tx, g})
+	m.refused(r, err, want)
 }
 
 // fenceTruth tells a released lease, where the row says no more of it, from a
