@@ -27,9 +27,10 @@ const maxStepBytes = 200
 // once; two of one name run both, and the one that commits later is undone and gets
 // the other's output. Two round trips and what fn does, on a pooled connection.
 //
-// Errors: fn's own; ErrFenced (another attempt has the key); ErrLapsed (nobody has, but
-// the lease is over: begin again); ErrEnded; ErrInvalidKey (the name); ErrUnavailable
-// (after which the step may be stored: run it again), ErrNotMigrated.
+// Errors: fn's own; ErrFenced (another attempt has the key: nothing was stored, or, where
+// the answer to COMMIT was lost, the step may be, and is that attempt's now); ErrLapsed
+// (nobody has, but the lease is over: begin again); ErrEnded; ErrInvalidKey (the name);
+// ErrUnavailable (after which the step may be stored: run it again), ErrNotMigrated.
 func (a *Attempt) Step(ctx context.Context, name string, fn func(pgx.Tx) ([]byte, error)) ([]byte, error) {
 	if !storable(name, maxStepBytes) {
 		return nil, fmt.Errorf("%w: a step's name must be 1 to %d bytes of UTF-8 without NUL", ErrInvalidKey, maxStepBytes)
