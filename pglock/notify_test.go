@@ -194,7 +194,7 @@ func (*counting) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData
 
 func TestSpread_GrowsWithTheWaiters(t *testing.T) {
 	t.Parallel()
-	for clients, want := range map[int64]time.Duration{0: 20, 1: 20, 10: 200, 1000: 1000} {
+	for clients, want := range map[int64]time.Duration{0: 4, 1: 4, 10: 40, 1000: 1000} {
 		if got := pglock.Spread(clients, time.Second); got != want*time.Millisecond {
 			t.Errorf("%d clients come back over %s, want %s", clients, got, want*time.Millisecond)
 		}

@@ -45,6 +45,7 @@ type queue struct {
 	held    *HeldError // as last seen
 	retryAt time.Time  // when that lapses, or a lease of our own that was granted since
 	fenced  bool       // nothing will announce when the name can be had
+	looks   int        // at it since it is fenced
 	clients int64      // that wait for the name, as last seen
 	tickets []*ticket
 	failed  error // why it could not be registered
@@ -108,6 +109,10 @@ func (w *waiting) queue(q *queue) *ticket {
 // saw notes who has the lease. waiting.mu is held.
 func (q *queue) saw(held *HeldError) {
 	q.held, q.retryAt, q.fenced = held, time.Now().Add(held.RetryAfter), held.Fenced
+	q.looks++
+	if !q.fenced {
+		q.looks = 0
+	}
 }
 
 // saw notes, at the head of a queue, who has the lease.
@@ -208,14 +213,14 @@ func (w *waiting) untilNextTry(q *queue) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q.fenced {
-		return jitter(fencedPoll)
+		return jitter(min(fencedFirst<<min(q.looks-1, 8), fencedPoll))
 	}
 	return time.Until(q.retryAt) + rand.N(spread(q.clients, w.client.cfg.PollInterval))
 }
 
-// spread is 20 ms for each client that waits, and a PollInterval at most.
+// spread is 4 ms for each client that waits, and a PollInterval at most.
 func spread(clients int64, poll time.Duration) time.Duration {
-	return max(fencedPoll, min(fencedPoll*time.Duration(clients), poll))
+	return max(spreadEach, min(spreadEach*time.Duration(clients), poll))
 }
 
 // recent names the queues that a wake may still be sent to.
