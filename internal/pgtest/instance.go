@@ -20,7 +20,8 @@ import (
 const envURL = "GATEPOST_TEST_DATABASE_URL"
 
 // envSettings are settings of the server that is started: name=value, separated by
-// semicolons. CI runs the suite with each default of isolation.
+// semicolons. Such as default_transaction_isolation=serializable, for people: some tests
+// look through transactions of their own, and need READ COMMITTED.
 const envSettings = "GATEPOST_TEST_SETTINGS"
 
 // instance is the server of this test binary.
