@@ -47,9 +47,13 @@ func (c *call) patience() time.Duration {
 
 func (c *call) waits() bool { return !c.until.IsZero() && time.Now().Before(c.until) }
 
-// asLockTimeout is d in the unit of lock_timeout, in its bounds: 0 is no limit.
+// asLockTimeout is d in the unit of lock_timeout, not less, in its bounds: 0 is no limit.
 func asLockTimeout(d time.Duration) int64 {
-	return min(max(d.Milliseconds(), 1), math.MaxInt32)
+	ms := d.Milliseconds()
+	if d > 0 && d%time.Millisecond != 0 {
+		ms++
+	}
+	return min(max(ms, 1), math.MaxInt32)
 }
 
 // probe reads what stands in the way: a Result to replay, an error, or nil and nil
