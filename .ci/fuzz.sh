@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # fuzz.sh: each fuzz target for a while, beyond its seeds, which every test run has.
-# GATEPOST_FUZZ_TIME is how long, or how many inputs: 60000x unless set, since a run that
+# GATEPOST_FUZZ_TIME is how long, or how many inputs: 200000x unless set, since a run that
 # is ended by its time fails now and then with "context deadline exceeded" and no input;
 # for a night, bash .ci/fuzz.sh with 1h. An input that fails is written to the package's
 # testdata/fuzz: commit it with the fix.
 set -euo pipefail
 
-amount=${GATEPOST_FUZZ_TIME:-60000x}
+amount=${GATEPOST_FUZZ_TIME:-200000x}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u | while read -r package; do

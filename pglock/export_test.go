@@ -8,7 +8,10 @@ import (
 )
 
 // Spread is over how much time the waiters of a lapsed lease come back.
-var Spread = spread
+var (
+	Spread   = spread
+	NextLook = nextLook
+)
 
 // Watchdog is a watchdog whose timer can be made to fire late.
 type Watchdog struct{ *watchdog }

@@ -201,6 +201,16 @@ func TestSpread_GrowsWithTheWaiters(t *testing.T) {
 	}
 }
 
+func TestNextLook_ComesSoonAndThenEach20ms(t *testing.T) {
+	t.Parallel()
+	var pause time.Duration
+	for _, want := range []time.Duration{3, 6, 12, 20, 20} {
+		if pause = pglock.NextLook(pause); pause != want*time.Millisecond {
+			t.Errorf("a pause of %s, want %s", pause, want*time.Millisecond)
+		}
+	}
+}
+
 // Four clients with 250 waiters each, all for one name.
 func TestAcquire_ThousandWaitersDontStampede(t *testing.T) {
 	t.Parallel()

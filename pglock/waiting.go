@@ -42,11 +42,11 @@ type queue struct {
 	registered chan struct{} // closed when the row is there, or can't be
 
 	// Guarded by waiting.mu.
-	held    *HeldError // as last seen
-	retryAt time.Time  // when that lapses, or a lease of our own that was granted since
-	fenced  bool       // nothing will announce when the name can be had
-	looks   int        // at it since it is fenced
-	clients int64      // that wait for the name, as last seen
+	held    *HeldError    // as last seen
+	retryAt time.Time     // when that lapses, or a lease of our own that was granted since
+	fenced  bool          // nothing will announce when the name can be had
+	pause   time.Duration // to the next look at it while it is fenced
+	clients int64         // that wait for the name, as last seen
 	tickets []*ticket
 	failed  error // why it could not be registered
 	probe   bool  // a head left without the lease: a wake may have been lost on it
@@ -109,10 +109,11 @@ func (w *waiting) queue(q *queue) *ticket {
 // saw notes who has the lease. waiting.mu is held.
 func (q *queue) saw(held *HeldError) {
 	q.held, q.retryAt, q.fenced = held, time.Now().Add(held.RetryAfter), held.Fenced
-	q.looks++
 	if !q.fenced {
-		q.looks = 0
+		q.pause = 0
+		return
 	}
+	q.pause = nextLook(q.pause)
 }
 
 // saw notes, at the head of a queue, who has the lease.
@@ -142,7 +143,7 @@ func (w *waiting) leave(t *ticket, lease *Lease) {
 	}
 	q.probe = lease == nil
 	if lease != nil {
-		q.retryAt, q.fenced = time.Now().Add(lease.ttl), false
+		q.retryAt, q.fenced, q.pause = time.Now().Add(lease.ttl), false, 0
 	}
 	if len(q.tickets) > 0 {
 		close(q.tickets[0].turn)
@@ -213,9 +214,14 @@ func (w *waiting) untilNextTry(q *queue) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q.fenced {
-		return jitter(min(fencedFirst<<min(q.looks-1, 8), fencedPoll))
+		return jitter(q.pause)
 	}
 	return time.Until(q.retryAt) + rand.N(spread(q.clients, w.client.cfg.PollInterval))
+}
+
+// nextLook is the pause behind one that found the lease fenced; 0 is none.
+func nextLook(pause time.Duration) time.Duration {
+	return min(max(2*pause, fencedFirst), fencedPoll)
 }
 
 // spread is 4 ms for each client that waits, and a PollInterval at most.
