@@ -21,7 +21,7 @@ var groups = []struct {
 	{groupLeases, "Leases:", []string{"ls", "show", "watch", "run", "release"}},
 	{groupKeys, "Idempotency keys:", []string{"keys"}},
 	{groupDatabase, "Your database:", []string{"migrate", "guard", "doctor", "gc", "bench"}},
-	{groupMore, "More:", []string{"demo", "completion", "man", "help"}},
+	{groupMore, "More:", []string{"demo", "completion", "man", "version", "help"}},
 }
 
 // group puts the commands into their groups.

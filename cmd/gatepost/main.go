@@ -66,8 +66,9 @@ func (c connection) with(ctx context.Context, fn func(context.Context, database)
 func rootCommand() *cobra.Command {
 	var conn connection
 	root := &cobra.Command{
-		Use:   "gatepost",
-		Short: "Leases, fencing tokens and idempotency keys in your PostgreSQL",
+		Use:     "gatepost",
+		Version: thisBuild().Version,
+		Short:   "Leases, fencing tokens and idempotency keys in your PostgreSQL",
 		Long: `Leases, fencing tokens and idempotency keys in your PostgreSQL.
 
 The database is that of --database-url, else of DATABASE_URL, else of the PG*
@@ -82,7 +83,8 @@ lease was lost while the command ran.`,
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn), releaseCommand(&conn))
 	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
-	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand())
+	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand(), versionCommand())
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(demo(&conn).Commands()...)
 	completionCommand(root)
 	complete(root, &conn)
