@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -17,13 +18,14 @@ import (
 // MigrationStatus says whether one migration is applied to a database.
 type MigrationStatus struct {
 	Version   int64     `json:"version"`
-	Name      string    `json:"name"` // the file's
+	Name      string    `json:"name"` // the file's; empty of one that only a newer module has
 	Applied   bool      `json:"applied"`
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// Status lists all migrations, oldest first. It only reads: a database that was
-// never migrated stays as it is and shows all of them as not applied.
+// Status lists all migrations, oldest first: those of this module and, without a name,
+// those that a newer one has applied. It only reads: a database that was never migrated
+// stays as it is and shows all of them as not applied.
 func Status(ctx context.Context, pool *pgxpool.Pool) ([]MigrationStatus, error) {
 	applied, err := appliedVersions(ctx, pool)
 	if err != nil {
@@ -33,6 +35,11 @@ func Status(ctx context.Context, pool *pgxpool.Pool) ([]MigrationStatus, error) 
 	for i := range all {
 		at, ok := applied[all[i].Version]
 		all[i].Applied, all[i].AppliedAt = ok, at
+	}
+	for _, version := range slices.Sorted(maps.Keys(applied)) {
+		if version > Latest() {
+			all = append(all, MigrationStatus{Version: version, Applied: true, AppliedAt: applied[version]})
+		}
 	}
 	return all, nil
 }

@@ -93,7 +93,7 @@ func TestCompletion_HasAScriptForEachShell(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		want(t, gatepost(t, "", "completion", shell), 0, "__complete")
 	}
-	want(t, gatepost(t, "", "completion", "ksh"), 2, `unknown command "ksh" for "gatepost completion"`)
+	want(t, gatepost(t, "", "completion", "ksh"), 2, `unknown command "ksh" for "gatepost completion"; did you mean bash`)
 	script := gatepost(t, "", "completion", "bash").stdout
 	check := exec.CommandContext(t.Context(), "bash", "-n")
 	check.Stdin = strings.NewReader(script)
@@ -120,7 +120,7 @@ func TestMan_HasAPageForEachCommand(t *testing.T) {
 	}
 	want(t, gatepost(t, "", "man"), 0, `.TH "GATEPOST" 1`)
 	want(t, gatepost(t, "", "man", filepath.Join(dir, "no", "such")), 1, "no such file")
-	want(t, gatepost(t, "", "man", dir, "more"), 2, "accepts at most 1 arg(s)")
+	want(t, gatepost(t, "", "man", dir, "more"), 2, "is one argument too many; usage: gatepost man [DIR]")
 }
 
 func TestRoff_TakesNoTextForARequest(t *testing.T) {

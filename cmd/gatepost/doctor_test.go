@@ -128,7 +128,7 @@ func TestDoctor_JSONHasAllChecks(t *testing.T) {
 func TestDoctor_BadUse(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyDatabase(t)
-	want(t, gatepost(t, url, "doctor", "now"), 2, "unknown command")
+	want(t, gatepost(t, url, "doctor", "now"), 2, "takes no argument")
 	want(t, gatepost(t, url, "doctor", "--timeout", "0s"), 2, "at least 1ms")
 	want(t, gatepost(t, url, "doctor", "--fence-only"), 2, "give --role too")
 	want(t, gatepost(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2", "doctor"), 1, "no connection to the database")

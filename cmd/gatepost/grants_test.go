@@ -13,7 +13,7 @@ func TestMigrate_GrantsNeedsNoDatabase(t *testing.T) {
 	r := gatepost(t, nowhere, "migrate", "grants", "worker", "--fence-only")
 	want(t, r, 0, "gatepost.try_fence(text, integer, bigint, uuid)")
 	lacks(t, r, "gatepost.leases")
-	want(t, gatepost(t, nowhere, "migrate", "grants"), 2, "accepts 1 arg(s)")
+	want(t, gatepost(t, nowhere, "migrate", "grants"), 2, "ROLE is missing; usage: gatepost migrate grants ROLE; for example: gatepost migrate grants app | psql")
 	want(t, gatepost(t, nowhere, "migrate", "grants", ""), 2, "not empty")
 }
 

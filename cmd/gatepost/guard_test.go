@@ -52,7 +52,7 @@ func TestGuard_ChangesAllTablesOrNone(t *testing.T) {
 		{1, "string is not a valid identifier", []string{"add", "a", "b c", "--lease", "x"}},
 		{2, "give one of --lease and --lease-column", []string{"add", "a"}},
 		{2, "give one of --lease and --lease-column", []string{"add", "a", "--lease", "x", "--lease-column", "id"}},
-		{2, "requires at least 1 arg(s)", []string{"add", "--lease", "x"}},
+		{2, "TABLE is missing", []string{"add", "--lease", "x"}},
 		{2, "--wait is 0s", []string{"add", "a", "--lease", "x", "--wait", "0"}},
 		{2, `unknown command "ad"`, []string{"ad", "a"}},
 	} {

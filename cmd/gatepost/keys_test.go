@@ -206,7 +206,7 @@ func TestKeysShow_TellsAllAboutAKey(t *testing.T) {
 	want(t, gatepost(t, url, "keys", "show", "payments.charge", "acme", "lost"), 1, `no such key of payments.charge in scope "acme"`)
 	want(t, gatepost(t, url, "keys", "show", "payment.charge", "acme", "lost"), 1, "did you mean payments.charge?")
 	want(t, gatepost(t, url, "keys", "show", "payments.charge", "acne", "lost"), 1, "did you mean acme?")
-	want(t, gatepost(t, url, "keys", "show", "payments.charge"), 2, "accepts 3 arg(s)")
+	want(t, gatepost(t, url, "keys", "show", "payments.charge"), 2, "SCOPE and KEY are missing")
 	want(t, gatepost(t, url, "keys", "shwo"), 2, "did you mean show?")
 }
 

@@ -64,9 +64,7 @@ func readLeases(ctx context.Context, db database, opts pglock.ListOptions) ([]le
 }
 
 func withWaiters(ctx context.Context, pool *pgxpool.Pool, all []lease, page []pglock.LeaseInfo) ([]lease, error) {
-	if len(page) == 0 {
-		return all, nil
-	}
+	// Also of an empty page: a standby, which may lag, is noticed by that.
 	names := make([]string, len(page))
 	for i, info := range page {
 		names[i] = info.Name

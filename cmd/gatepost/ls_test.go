@@ -156,7 +156,7 @@ func TestShow_TellsAllAboutAName(t *testing.T) {
 	pool := leases(t, url)
 	want(t, gatepost(t, url, "show", "nowhere"), 1, `"nowhere" was never acquired`)
 	want(t, gatepost(t, url, "show", "b/hold"), 1, "; did you mean b/held?")
-	want(t, gatepost(t, url, "show"), 2, "accepts 1 arg(s)")
+	want(t, gatepost(t, url, "show"), 2, "NAME is missing; usage: gatepost show NAME; for example: gatepost show reports/daily")
 
 	r := gatepost(t, url, "show", "b/held")
 	for _, part := range []string{

@@ -35,11 +35,7 @@ func endingSignals() []os.Signal {
 type connection struct{ url string }
 
 func (c connection) open(ctx context.Context) (*pgxpool.Pool, error) {
-	url := c.url
-	if url == "" {
-		url = os.Getenv("DATABASE_URL")
-	}
-	return cli.Connect(ctx, url)
+	return cli.SourceOf(c.url).Connect(ctx)
 }
 
 // database is an open one, and a client for the leases in it.
@@ -60,7 +56,7 @@ func (c connection) with(ctx context.Context, fn func(context.Context, database)
 		return err
 	}
 	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }() // it holds nothing
-	return fn(ctx, database{pool, client})
+	return cli.WithSchema(ctx, pool, fn(ctx, database{pool, client}))
 }
 
 func rootCommand() *cobra.Command {
@@ -93,14 +89,7 @@ lease was lost while the command ran.`,
 }
 
 // usage makes a refused argument an error of usage.
-func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return cli.UsageError{Err: err}
-		}
-		return nil
-	}
-}
+func usage(args cobra.PositionalArgs) cobra.PositionalArgs { return cli.Usage(args) }
 
 func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON: tokens as strings, times in RFC 3339")

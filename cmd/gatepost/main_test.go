@@ -93,7 +93,7 @@ func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, gatepost(t, url, "migrate", "down"), 1, "one by web-1; stop their holders first, or use --force")
+	want(t, gatepost(t, url, "migrate", "down"), 1, "a lease is held, by web-1; stop its holder first, or use --force")
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("the refused down harmed the lease: %v", err)
 	}
@@ -122,11 +122,11 @@ func TestCommandLine_BadUseIsOneClearLine(t *testing.T) {
 		args []string
 	}{
 		{2, `unknown command "migrat"`, []string{"migrat"}},
-		{2, "migrate sideways is not known", []string{"migrate", "sideways"}},
+		{2, `unknown command "sideways" for "gatepost migrate"; there are down, grants, sql, status, up`, []string{"migrate", "sideways"}},
 		{2, "unknown flag", []string{"migrate", "up", "--nope"}},
 		{2, "unknown flag: --prefx; did you mean --prefix?", []string{"ls", "--prefx", "a"}},
 		{2, "; did you mean watch?", []string{"wathc"}},
-		{2, "unknown command", []string{"migrate", "up", "now"}},
+		{2, `up takes no argument, but got "now"`, []string{"migrate", "up", "now"}},
 		{2, "", []string{"migrate", "up", "--database-url", "postgres://[::1"}},
 		{1, "no connection to the database", []string{"migrate", "up"}},
 		{0, "Usage:", []string{"--help"}},

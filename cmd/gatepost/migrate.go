@@ -1,11 +1,10 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
-	"time"
 
 	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/migrations"
@@ -21,53 +20,52 @@ func migrateCommand(conn *connection) *cobra.Command {
 		Long: `Bring the schema gatepost into a database, or out of it. Everything is in that
 schema, the version table too; other migrations in the database are not touched.
 Use a direct connection, not one through a pooler in transaction mode.`,
-		// Without this, cobra shows the help for an unknown word and succeeds.
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return cli.UsageError{Err: fmt.Errorf("migrate %s is not known; use up, down, status, sql or grants", args[0])}
-		},
+		Args: cli.Subcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(migrateUp(conn), migrateDown(conn), migrateStatus(conn), migrateSQL())
 	for _, sub := range cmd.Commands() {
-		sub.Args = noArgs
+		sub.Args = usage(cobra.NoArgs)
 	}
 	cmd.AddCommand(migrateGrants())
 	return cmd
 }
 
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return cli.UsageError{Err: err}
-	}
-	return nil
-}
-
 func migrateUp(conn *connection) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that are missing",
-		Long: `Apply the migrations that are missing. Any number of processes may do so at the
-same moment.`,
+		Long: `Apply the migrations that are missing, each in a transaction of its own. Any
+number of processes may do so at the same moment, and programs may run
+meanwhile. It needs the right to create the schema, or its owner. Afterwards,
+grant again what programs need: gatepost migrate grants.`,
+		Example: `  gatepost migrate up
+  gatepost migrate up --database-url postgres://owner@db.example.com/app`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStatus(cmd, conn, func(pool *pgxpool.Pool) error {
+			return withStatus(cmd, conn, asJSON, func(pool *pgxpool.Pool) error {
 				return migrations.Up(cmd.Context(), pool)
 			})
 		},
 	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
 func migrateDown(conn *connection) *cobra.Command {
-	var force bool
+	var force, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Drop Gatepost's tables and all that is in them",
 		Long: `Undo all migrations: drop Gatepost's tables and all that is in them, object by
-object. It refuses while a lease is held, unless --force is given. The schema
-and its version table stay.`,
+object. It refuses while a lease is held or a table is guarded, unless --force
+is given. The schema and its version table stay.`,
+		Example: `  gatepost migrate down`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStatus(cmd, conn, func(pool *pgxpool.Pool) error {
+			return withStatus(cmd, conn, asJSON, func(pool *pgxpool.Pool) error {
+				if err := notNewer(cmd.Context(), pool); err != nil {
+					return err
+				}
 				if err := inUse(cmd, pool); err != nil && !force {
 					return err
 				}
@@ -76,7 +74,17 @@ and its version table stay.`,
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also while leases are held, which their holders lose, and tables guarded")
+	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// notNewer refuses a schema with parts that this program doesn't know how to drop.
+func notNewer(ctx context.Context, pool *pgxpool.Pool) error {
+	have, err := cli.SchemaVersion(ctx, pool)
+	if err == nil && have > migrations.Latest() {
+		err = &cli.SchemaError{Have: have, Need: migrations.Latest()}
+	}
+	return err
 }
 
 // inUse says what goes to waste with the tables.
@@ -100,48 +108,32 @@ func noLeaseHeld(cmd *cobra.Command, pool *pgxpool.Pool) error {
 	if err != nil || !present {
 		return err
 	}
-	var held int
+	var held int64
 	var holder string
 	err = pool.QueryRow(cmd.Context(), `SELECT count(*), coalesce(min(holder), '') FROM gatepost.leases
 		WHERE nonce IS NOT NULL AND expires_at > clock_timestamp()`).Scan(&held, &holder)
 	if err == nil && held > 0 {
-		err = fmt.Errorf("%d leases are held, one by %s; stop their holders first, or use --force", held, holder)
+		err = errors.New(heldText(held, cli.Printable(holder)))
 	}
 	return err
 }
 
-func migrateStatus(conn *connection) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show which migrations are applied; exit code 1 when one is missing",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			pool, err := conn.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			all, err := migrations.Status(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
-			if err := printStatus(cmd.OutOrStdout(), all, asJSON); err != nil {
-				return err
-			}
-			if pending := countPending(all); pending > 0 {
-				return fmt.Errorf("%d of %d migrations are missing; run: gatepost migrate up", pending, len(all))
-			}
-			return nil
-		},
+func heldText(n int64, holder string) string {
+	if n == 1 {
+		return fmt.Sprintf("a lease is held, by %s; stop its holder first, or use --force", holder)
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return fmt.Sprintf("%s leases are held, one by %s; stop their holders first, or use --force", cli.Number(n), holder)
 }
 
 func migrateSQL() *cobra.Command {
 	return &cobra.Command{
 		Use:   "sql",
 		Short: "Print the schema as plain SQL, for other migration tools",
+		Long: `Print all migrations as plain SQL, for another migration tool or a review. It
+needs no database. Don't mix the two ways: gatepost migrate up doesn't know
+what another tool applied.`,
+		Example: `  gatepost migrate sql > gatepost.sql
+  gatepost migrate sql | psql --single-transaction`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := migrations.SQL()
 			if err != nil {
@@ -181,53 +173,4 @@ after each update.`,
 	}
 	cmd.Flags().BoolVar(&fenceOnly, "fence-only", false, "for a role that only fences, with sequencers that it was handed")
 	return cmd
-}
-
-// withStatus runs fn on the database and says how many migrations it changed.
-func withStatus(cmd *cobra.Command, conn *connection, fn func(*pgxpool.Pool) error) error {
-	pool, err := conn.open(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	before, err := migrations.Status(cmd.Context(), pool)
-	if err != nil {
-		return err
-	}
-	if err := fn(pool); err != nil {
-		return err
-	}
-	after, err := migrations.Status(cmd.Context(), pool)
-	if err != nil {
-		return err
-	}
-	applied := len(after) - countPending(after)
-	change := applied - (len(before) - countPending(before))
-	fmt.Fprintf(cmd.OutOrStdout(), "%d of %d migrations are applied (%+d)\n", applied, len(after), change)
-	return nil
-}
-
-func countPending(all []migrations.MigrationStatus) (n int) {
-	for _, m := range all {
-		if !m.Applied {
-			n++
-		}
-	}
-	return n
-}
-
-func printStatus(w io.Writer, all []migrations.MigrationStatus, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(w).Encode(all)
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VERSION\tNAME\tAPPLIED")
-	for _, m := range all {
-		applied := "no"
-		if m.Applied {
-			applied = m.AppliedAt.Local().Format(time.DateTime)
-		}
-		fmt.Fprintf(table, "%d\t%s\t%s\n", m.Version, m.Name, applied)
-	}
-	return table.Flush()
 }

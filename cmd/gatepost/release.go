@@ -37,8 +37,7 @@ backend's role or pg_signal_backend, and a superuser for a superuser's.
 
 Exit codes: 0 when the name is free now, also when it was before; 1 when the
 token is not the current one, or a backend could not be ended; 2 usage.`,
-		Example: `  gatepost show reports/daily
-  gatepost release reports/daily --token 1764476000000001 --reason 'it hangs'
+		Example: `  gatepost release reports/daily --token 1764476000000001 --reason 'it hangs'
   gatepost release reports/daily --token 1764476000000001 --terminate`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

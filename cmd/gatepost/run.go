@@ -89,27 +89,52 @@ func (o *runOptions) register(flags *pflag.FlagSet) {
 // the command.
 func splitRun(cmd *cobra.Command, args []string) (name string, command []string, err error) {
 	if len(args) == 0 {
-		return "", nil, errors.New("no lease name: gatepost run NAME -- COMMAND")
+		return "", nil, cli.Misuse(cmd, "NAME and COMMAND are missing")
 	}
 	name = args[0]
-	if err := cmd.Flags().Parse(args[1:]); err != nil {
-		return "", nil, err
+	flags := cmd.Flags()
+	flags.Init(cmd.Name(), pflag.ContinueOnError) // it forgets where the -- was in cobra's parsing
+	if err := flags.Parse(args[1:]); err != nil {
+		return "", nil, cli.FlagError(cmd, err)
 	}
-	if help, err := cmd.Flags().GetBool("help"); err == nil && help {
+	if help, err := flags.GetBool("help"); err == nil && help {
 		return "", nil, pflag.ErrHelp
 	}
-	command = cmd.Flags().Args()
-	if len(command) == 0 {
-		return "", nil, fmt.Errorf("no command: gatepost run %s -- COMMAND", name)
+	command = flags.Args()
+	switch {
+	case len(command) == 0:
+		return "", nil, cli.Misuse(cmd, "COMMAND is missing")
+	case flags.ArgsLenAtDash() != 0:
+		return "", nil, fmt.Errorf("the command comes behind --: gatepost run %s -- %s", cli.ShellWords(append([]string{name}, flagWords(flags)...)...), cli.ShellWords(command...))
 	}
 	return name, command, nil
 }
+
+// flagWords are the flags that were given, as they may be written.
+func flagWords(flags *pflag.FlagSet) (words []string) {
+	flags.Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == "database-url": // it may hold a password
+			words = append(words, "--"+f.Name, "...")
+		case f.Value.Type() == "bool":
+			words = append(words, "--"+f.Name)
+		default:
+			words = append(words, "--"+f.Name, f.Value.String())
+		}
+	})
+	return words
+}
+
+// mostTTL is pglock's limit.
+const mostTTL = 168 * time.Hour
 
 // check validates what pglock doesn't, and fills in what is not set.
 func (o *runOptions) check(flags *pflag.FlagSet) error {
 	switch {
 	case o.ttl < time.Second:
 		return fmt.Errorf("--ttl is %s; it must be at least 1s, for processes to be ended in time", o.ttl)
+	case o.ttl > mostTTL:
+		return fmt.Errorf("--ttl is %s; it must be at most 168h, for a holder that is gone to be noticed", o.ttl)
 	case flags.Changed("wait") && o.noWait:
 		return errors.New("--wait and --no-wait exclude each other")
 	case o.wait < 0:

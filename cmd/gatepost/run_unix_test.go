@@ -63,21 +63,26 @@ func TestRun_BadUseIsOneClearLine(t *testing.T) {
 		part string
 		args []string
 	}{
-		{"no lease name", nil},
-		{"no command", []string{"n"}},
-		{"no command", []string{"n", "--"}},
+		{"NAME and COMMAND are missing; usage: gatepost run NAME [flags] -- COMMAND [ARG...]; for example: gatepost run reports/daily -- ./report.sh --all", nil},
+		{"COMMAND is missing; usage: gatepost run NAME [flags] -- COMMAND [ARG...]", []string{"n"}},
+		{"COMMAND is missing", []string{"n", "--"}},
+		{"NAME and COMMAND are missing", []string{"--"}},
+		{"the command comes behind --: gatepost run n -- echo hi", []string{"n", "echo", "hi"}},
+		{"the command comes behind --: gatepost run n --no-wait --ttl 9s -- ls -l '/a b' 'it'\\''s' ''", []string{"--ttl", "9s", "n", "--no-wait", "ls", "-l", "/a b", "it's", ""}},
+		{"the command comes behind --: gatepost run n -- echo -- hi", []string{"n", "echo", "--", "hi"}},
+		{"the command comes behind --: gatepost run n -- echo hi", []string{"--", "n", "echo", "hi"}},
 		{"--ttl is 500ms", []string{"n", "--ttl", "500ms", "--", "true"}},
-		{"must be from 1ms to 168h", []string{"n", "--ttl", "169h", "--", "true"}},
-		{"exclude each other", []string{"--no-wait", "n", "--wait", "1s", "true"}},
-		{"can't be negative", []string{"n", "--wait=-1s", "true"}},
-		{"at most a third of --ttl", []string{"n", "--ttl", "3s", "--grace", "2s", "true"}},
+		{"--ttl is 169h0m0s; it must be at most 168h", []string{"n", "--ttl", "169h", "--", "true"}},
+		{"exclude each other", []string{"--no-wait", "n", "--wait", "1s", "--", "true"}},
+		{"can't be negative", []string{"n", "--wait=-1s", "--", "true"}},
+		{"at most a third of --ttl", []string{"n", "--ttl", "3s", "--grace", "2s", "--", "true"}},
 		{"unknown flag: --nope", []string{"n", "--nope", "--", "true"}},
-		{"invalid argument", []string{"n", "--ttl", "soon", "--", "true"}},
-		{"invalid lease name", []string{"", "true"}},
+		{`--ttl can't be "soon": a time is a number with its unit`, []string{"n", "--ttl", "soon", "--", "true"}},
+		{"invalid lease name", []string{"", "--", "true"}},
 	} {
 		want(t, gatepost(t, pgtest.URL(t), append([]string{"run"}, c.args...)...), 2, c.part)
 	}
-	want(t, gatepost(t, "postgres://127.0.0.1:1/none", "run", "n", "true"), 1, "no connection to the database")
+	want(t, gatepost(t, "postgres://127.0.0.1:1/none", "run", "n", "--", "true"), 1, "no connection to the database")
 	want(t, gatepost(t, "", "run", "n", "--help"), 0, "gatepost run NAME [flags] -- COMMAND")
 }
 
@@ -85,8 +90,8 @@ func TestRun_TakesFlagsUpToTheCommandOnly(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"--ttl", "9s", "NAME", "--no-wait", "--", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
-		{"NAME", "--ttl=9s", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
-		{"--", "NAME", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
+		{"NAME", "--ttl=9s", "--", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
+		{"--", "NAME", "--", "sh", "-c", "echo $0 $1 $2", "--ttl", "--", "--help"},
 	} {
 		for i, arg := range args {
 			if arg == "NAME" {

@@ -82,8 +82,33 @@ func (o *runOptions) acquire(ctx context.Context, conn *connection, name string,
 	if errors.Is(err, pglock.ErrInvalidName) {
 		err = cli.UsageError{Err: err}
 	}
-	return client, lease, err
+	if held, ok := errors.AsType[*pglock.HeldError](err); ok {
+		err = &heldError{held: held, waited: o.wait, err: err}
+	}
+	return client, lease, cli.WithSchema(ctx, pool, err)
 }
+
+// heldError says that another has the lease, and what a person may do.
+type heldError struct {
+	held   *pglock.HeldError
+	waited time.Duration
+	err    error
+}
+
+func (e *heldError) Error() string {
+	how := "to wait for it, use --wait"
+	if e.waited > 0 {
+		how = "waited " + cli.Duration(e.waited)
+	}
+	text := fmt.Sprintf("%s; %s; all about it: gatepost show %s", cli.ExplainHeld(e.held), how, cli.ShellWords(e.held.Name))
+	if e.held.Holder != "" {
+		text += fmt.Sprintf("; if its holder hangs: gatepost release %s --token %d", cli.ShellWords(e.held.Name), e.held.Token)
+	}
+	return text
+}
+
+// Unwrap returns the error of pglock, for the exit code.
+func (e *heldError) Unwrap() error { return e.err }
 
 // closeClient doesn't wait for a database that doesn't answer: what is left lapses, and
 // the connections end with the process.

@@ -31,7 +31,7 @@ func TestRun_TheCommandHasTheTerminal(t *testing.T) {
 	for _, c := range []struct{ name, line string }{
 		{"a job of its own", `$GP -- sh -c 'echo up-$((1+1)); read a; echo "got=$a"'; echo "code=$?"`},
 		{"in a pipeline", `$GP -- sh -c 'echo up-$((1+1)); read a; echo "got=$a"' | cat; echo "code=$?"`},
-		{"in a script", `sh -c '$GP sh -c "echo up-\$((1+1)); read a; echo got=\$a"; echo "code=$?"'`},
+		{"in a script", `sh -c '$GP -- sh -c "echo up-\$((1+1)); read a; echo got=\$a"; echo "code=$?"'`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +67,7 @@ func TestRun_CtrlCReachesTheCommand(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, line, shows string }{
 		{"a job of its own", `$GP -- sh -c 'echo up-$((1+1)); sleep 60'; echo "code=$?"`, "code=130"},
-		{"in a script", `sh -c 'trap "echo script-got-it" INT; $GP sh -c "echo up-\$((1+1)); sleep 60"; echo "code=$?"'`, "script-got-it\ncode=130"},
+		{"in a script", `sh -c 'trap "echo script-got-it" INT; $GP -- sh -c "echo up-\$((1+1)); sleep 60"; echo "code=$?"'`, "script-got-it\ncode=130"},
 		{"one that wants to know", `$GP -- sh -c 'trap "echo thanks; exit 5" INT; echo up-$((1+1)); sleep 60'; echo "code=$?"`, "thanks\ncode=5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

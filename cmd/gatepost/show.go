@@ -74,6 +74,10 @@ type portrait struct {
 }
 
 func readPortrait(ctx context.Context, db database, name string) (portrait, error) {
+	waiting, err := operator.Waiters(ctx, db.pool, name) // first: a standby, which may lag, is noticed by that
+	if err != nil {
+		return portrait{}, err
+	}
 	info, err := db.client.Get(ctx, name)
 	if err != nil {
 		return portrait{}, err
@@ -81,11 +85,7 @@ func readPortrait(ctx context.Context, db database, name string) (portrait, erro
 	if info.Token == 0 {
 		return portrait{}, neverAcquired(ctx, db, name)
 	}
-	p := portrait{lease: lease{LeaseInfo: *info}}
-	if p.waiting, err = operator.Waiters(ctx, db.pool, name); err != nil {
-		return portrait{}, err
-	}
-	p.waiters = int64(len(p.waiting))
+	p := portrait{lease: lease{*info, int64(len(waiting))}, waiting: waiting}
 	if p.lockers, err = operator.Lockers(ctx, db.pool, name); err != nil {
 		return portrait{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/gatepost/gatepost/internal/cli"
 	"github.com/gatepost/gatepost/internal/tempdb"
@@ -14,11 +13,8 @@ import (
 // openDatabase connects to the database of the URL, or starts a temporary one
 // with the schema in it and says so on w. The caller calls done.
 func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.Pool, done func(), err error) {
-	if url == "" {
-		url = os.Getenv("DATABASE_URL")
-	}
-	if url != "" {
-		pool, err := cli.Connect(ctx, url)
+	if source := cli.SourceOf(url); source.URL != "" {
+		pool, err := source.Connect(ctx)
 		if err != nil {
 			return nil, nil, err
 		}

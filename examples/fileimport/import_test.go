@@ -207,7 +207,7 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 		{1, "doesn't look like CSV", []string{write(t, "prose.csv", "This is not a table at all.\nBye\n")}},
 		{1, "doesn't look like CSV", []string{write(t, "page.csv", "<html>\n<body></body>\n")}},
 		{1, "gatepost migrate up", []string{good, "--database-url", empty}},
-		{1, "does not exist", []string{good, "--database-url", strings.Replace(url, "gatepost_test_", "gatepost_none_", 1)}},
+		{1, "correct the database in --database-url", []string{good, "--database-url", strings.Replace(url, "gatepost_test_", "gatepost_none_", 1)}},
 		{1, "no connection", []string{good, "--database-url", "postgres://nobody@127.0.0.1:1/x?connect_timeout=2"}},
 		{2, "--key", []string{good, "--key", "line"}},
 		{2, "no column", []string{good, "--key", "natural:zz"}},
@@ -272,5 +272,5 @@ func TestImport_WithoutPrivilegesChangesNothing(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role) })
 	r := runProgram(t, "import", birdstrikes, "--database-url", url+"&options=-c%20role%3D"+role)
-	oneLineWith(t, r, 1, "permission denied", "ask the database's owner")
+	oneLineWith(t, r, 1, "permission denied", "gatepost migrate grants ROLE")
 }

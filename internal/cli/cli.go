@@ -11,10 +11,7 @@ import (
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/pglock"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -25,14 +22,6 @@ const (
 	ExitHeld  = 75 // the lease is held by another, or a call with the key is running
 	ExitLost  = 76 // the lease was lost while the command ran
 )
-
-// UsageError is a command line that can't be used.
-type UsageError struct{ Err error }
-
-func (e UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what is wrong with it.
-func (e UsageError) Unwrap() error { return e.Err }
 
 // CodeError ends the program with an exit code of another program's, and without a
 // word: that one has said what there was to say.
@@ -48,7 +37,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	foldHelp(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return UsageError{unknownFlag(cmd, err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return UsageError{FlagError(cmd, err)} })
 
 	err := known(root, args)
 	if err == nil {
@@ -67,9 +56,17 @@ func known(root *cobra.Command, args []string) error {
 	}
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(args...)
-	if _, _, err := root.Find(args); err != nil {
+	help := len(args) > 0 && args[0] == "help"
+	if help { // which answers an unknown word with the help too
+		args = args[1:]
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil {
 		text, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
-		return UsageError{unknown(text, strings.Fields(near))}
+		return UsageError{unknown(text, strings.Fields(near), root.Name()+" --help lists them")}
+	}
+	if help && cmd.HasSubCommands() && cmd != root {
+		return Subcommands(cmd, rest)
 	}
 	return nil
 }
@@ -82,33 +79,22 @@ func Subcommands(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	return UsageError{unknown(fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath()), cmd.SuggestionsFor(args[0]))}
-}
-
-// unknownFlag adds the flags that may have been meant to an error about one that isn't
-// there.
-func unknownFlag(cmd *cobra.Command, err error) error {
-	missing, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return err
-	}
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, "--"+f.Name)
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
 		}
-	})
-	if question := DidYouMean("--"+missing.GetSpecifiedName(), names); question != "" {
-		return fmt.Errorf("%w; %s", err, question)
 	}
-	return err
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	return UsageError{unknown(text, cmd.SuggestionsFor(args[0]), "there are "+strings.Join(names, ", "))}
 }
 
-func unknown(text string, near []string) error {
+// unknown says what may have been meant, or else where to look.
+func unknown(text string, near []string, look string) error {
 	if len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
+		look = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return errors.New(text)
+	return errors.New(text + "; " + look)
 }
 
 // ExitCode is the exit code of a program that ends with err.
@@ -129,74 +115,4 @@ func ExitCode(err error) int {
 	default:
 		return ExitError
 	}
-}
-
-// Explain makes one line of an error, with what to do about it where that is
-// known.
-func Explain(err error) string {
-	text := oneLine(err.Error())
-	if notMigrated(err) {
-		return "the database has no Gatepost schema, or an old one; run: gatepost migrate up"
-	}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return text + remedy(pgErr)
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return "no connection to the database: " + text
-	}
-	return text
-}
-
-// notMigrated says that Gatepost's schema, or something in it, is missing.
-func notMigrated(err error) bool {
-	if errors.Is(err, pglock.ErrNotMigrated) || errors.Is(err, idem.ErrNotMigrated) {
-		return true
-	}
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || !strings.Contains(pgErr.Message, "gatepost") {
-		return false
-	}
-	switch pgErr.Code {
-	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
-		return true
-	}
-	return false
-}
-
-func remedy(err *pgconn.PgError) string {
-	switch err.Code {
-	case "42501": // insufficient_privilege
-		return "; ask the database's owner for that right, or use another role"
-	case "3D000": // invalid_catalog_name
-		return "; create the database, or correct the database URL"
-	case "28P01", "28000": // invalid password, invalid authorization
-		return "; correct the role or the password in the database URL"
-	case "55P03": // lock_not_available
-		return "; another session has held a lock on it for too long, perhaps of a program that was stopped: end it, and start again"
-	case "25006": // read_only_sql_transaction
-		return "; this server is read-only: connect to the primary"
-	}
-	return ""
-}
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// Connect opens a pool and fails now if it can't, and not in the middle of the
-// work. An empty url leaves it to the PG* variables. The caller closes the pool.
-func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, UsageError{err}
-	}
-	// What Go sends is UTF-8, whatever the database or the role defaults to.
-	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
 }

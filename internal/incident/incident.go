@@ -121,11 +121,8 @@ func run(ctx context.Context, out cli.Screen, opts options) error {
 // open connects to the database that was given, or starts a temporary one. The caller
 // calls done.
 func open(ctx context.Context, out io.Writer, url string) (pool *pgxpool.Pool, done func(), err error) {
-	if url == "" {
-		url = os.Getenv("DATABASE_URL")
-	}
-	if url != "" {
-		pool, err := cli.Connect(ctx, url)
+	if source := cli.SourceOf(url); source.URL != "" {
+		pool, err := source.Connect(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
