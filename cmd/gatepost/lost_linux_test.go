@@ -207,6 +207,18 @@ func TestRun_WhoseLeaseIsTakenAwayEndsTheCommand(t *testing.T) {
 	b.noneIsLeft(t)
 }
 
+// A monitor that is stopped, too: the run ends the command by itself, and says so.
+func TestRun_WhoseMonitorIsStoppedEndsTheCommandItself(t *testing.T) {
+	t.Parallel()
+	b := startBeating(t, pgtest.URL(t), []string{"--ttl", "3s"}, []string{"deaf"})
+	signalTo(t, b.monitor, syscall.SIGSTOP)
+	execute(t, pgtest.Pool(t), "UPDATE gatepost.leases SET nonce = NULL, holder = NULL WHERE name = $1", b.name)
+	l, _ := readLife(b.file)
+	await(t, "the end of the command", func() bool { return isOver(int(l.pid)) })
+	signalTo(t, b.monitor, syscall.SIGCONT)
+	want(t, b.wait(), 76, "an operator released it, or another took it; the command was ended with SIGTERM and SIGKILL")
+}
+
 func TestRun_LearnsAtTheReleaseThatItsLeaseWasTakenAway(t *testing.T) {
 	t.Parallel()
 	b := startBeating(t, pgtest.URL(t), []string{"--ttl", "1h"}, nil)

@@ -67,6 +67,7 @@ type run struct {
 	pid      int
 	terminal *terminal
 	over     <-chan time.Time // when the command must be gone; nil while the lease is held
+	killed   bool             // by this process, without the monitor
 }
 
 // deadlines adds to an order what the lease says now.
@@ -87,7 +88,7 @@ func (r *run) untilGone() (Outcome, error) {
 			r.lose()
 		case <-r.over:
 			// The monitor is late. It may have been stopped.
-			_ = unix.Kill(-r.pid, unix.SIGKILL)
+			r.killed = unix.Kill(-r.pid, unix.SIGKILL) == nil
 		case sig := <-r.Signals:
 			r.pass(sig)
 		case said, ok := <-r.reports:
@@ -117,6 +118,7 @@ func (r *run) lose() {
 // verdict adds what the monitor can't know: a lease that was taken away was lost earlier
 // than it is known here.
 func (r *run) verdict(o Outcome) Outcome {
+	o.Killed = o.Killed || r.killed
 	select {
 	case <-r.Lease.Done():
 		o.Lost = o.Lost || time.Until(r.Lease.Deadline()) > 0
