@@ -3,7 +3,6 @@
 package faultproxy
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -29,20 +28,6 @@ type Proxy struct {
 	stall           bool
 	// latency is added to each message.
 	latency time.Duration
-}
-
-// Fault happens once, to the first message from a client that contains Match. The
-// server gets the message, the reply is lost, and the connection breaks.
-type Fault struct {
-	Match string
-	Lose  bool          // the server never gets the message
-	Delay time.Duration // nothing is lost, the reply comes late
-	Hold  bool          // nothing is lost, all stalls: with Lose before the message, else before its reply
-	// Cut breaks the client's connection at once, and nobody tells the server, not
-	// even a cancel request: it goes on, and notices with its reply, after Delay.
-	Cut bool
-
-	reached chan time.Time
 }
 
 // Pool is a pool on the database of url, changed by each of change, whose connections
@@ -105,20 +90,37 @@ func (p *Proxy) serve(serving *sync.WaitGroup) {
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		network, address := p.network, p.server
-		p.mu.Unlock()
-		server, err := net.Dial(network, address)
-		if err != nil {
-			client.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns[client], p.conns[server] = true, true
-		p.mu.Unlock()
-		replies := make(chan Fault, 1) // a fault for the next reply
-		serving.Go(func() { p.copy(server, client, func(b []byte) verdict { return p.request(b, replies) }) })
-		serving.Go(func() { p.copy(client, server, func([]byte) verdict { return p.reply(replies) }) })
+		p.keep(client)
+		serving.Go(func() { p.connect(serving, client) })
+	}
+}
+
+// connect goes on to the server, but not while all stalls: a server that shuts down
+// doesn't end those that connected meanwhile and sent nothing, and waits for them as
+// long as its authentication_timeout, a minute.
+func (p *Proxy) connect(serving *sync.WaitGroup, client net.Conn) {
+	p.wait()
+	p.mu.Lock()
+	network, address := p.network, p.server
+	p.mu.Unlock()
+	server, err := net.Dial(network, address)
+	if err != nil {
+		p.drop(client)
+		return
+	}
+	p.keep(server)
+	replies := make(chan Fault, 1) // a fault for the next reply
+	serving.Go(func() { p.copy(server, client, func(b []byte) verdict { return p.request(b, replies) }) })
+	serving.Go(func() { p.copy(client, server, func([]byte) verdict { return p.reply(replies) }) })
+}
+
+// keep notes a connection, for Break and close.
+func (p *Proxy) keep(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[conn] = true
+	if p.over {
+		conn.Close()
 	}
 }
 
@@ -152,63 +154,6 @@ func (p *Proxy) copy(to, from net.Conn, pass func([]byte) verdict) {
 			return
 		}
 	}
-}
-
-// verdict says what becomes of a message.
-type verdict int
-
-const (
-	forward verdict = iota
-	lose            // with its connection
-	cut             // it goes on, and then its sender's connection breaks
-)
-
-// cancelRequest begins the only message of a connection that cancels.
-var cancelRequest = []byte{0, 0, 0, 16, 4, 210, 22, 46}
-
-// request decides on a message to the server.
-func (p *Proxy) request(message []byte, replies chan<- Fault) verdict {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.deaf && bytes.HasPrefix(message, cancelRequest) {
-		return lose
-	}
-	f := p.fault
-	if f.Match == "" || !bytes.Contains(message, []byte(f.Match)) {
-		return forward
-	}
-	p.fault = Fault{}
-	f.reached <- time.Now()
-	switch {
-	case f.Lose && f.Hold:
-		p.stall = true
-		return forward
-	case f.Lose:
-		return lose
-	case f.Cut:
-		p.deaf = true
-		replies <- f
-		return cut
-	}
-	replies <- f
-	return forward
-}
-
-// reply decides on an answer to the client.
-func (p *Proxy) reply(replies <-chan Fault) verdict {
-	select {
-	case f := <-replies:
-		if f.Hold {
-			p.SetStall(true)
-			return forward
-		}
-		time.Sleep(f.Delay) //nolint:forbidigo // it is the fault
-		if f.Delay == 0 || f.Cut {
-			return lose
-		}
-	default:
-	}
-	return forward
 }
 
 func (p *Proxy) drop(conn net.Conn) {
@@ -270,15 +215,6 @@ func (p *Proxy) Redirect(tb testing.TB, url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.network, p.server = pgconn.NetworkAddress(cfg.Host, cfg.Port)
-}
-
-// Next arms a fault and returns a channel that tells when it happened.
-func (p *Proxy) Next(f Fault) <-chan time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f.reached = make(chan time.Time, 1)
-	p.fault = f
-	return f.reached
 }
 
 func (p *Proxy) close() {
