@@ -59,7 +59,7 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 			defer cancel()
 			<-fault
 			eventually(t, "the grant", 5*time.Second, func() bool {
-				return value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
+				return proxy.Stalls() && value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
 			})
 		}()
 		_, err := c.TryAcquire(ctx, name, nil)
