@@ -21,13 +21,23 @@ type field struct {
 // lines draws the portrait.
 func (p portrait) lines(s cli.Screen) []string { return draw(s, p.fields()) }
 
-// draw puts the texts of fields beside their names.
+// nameWidth is the longest name of a field.
+const nameWidth = 9
+
+// draw puts the texts of fields beside their names, and breaks what is wider than the
+// screen.
 func draw(s cli.Screen, fields []field) (lines []string) {
+	width, _ := s.Size()
+	if width > 0 {
+		width = max(1, width-nameWidth-1)
+	}
 	for _, f := range fields {
-		title := s.Paint(fmt.Sprintf("%-9s", f.name), cli.Bold)
+		title := s.Paint(fmt.Sprintf("%-*s", nameWidth, f.name), cli.Bold)
 		for text := range strings.SplitSeq(f.text, "\n") {
-			lines = append(lines, title+" "+s.Paint(text, f.style))
-			title = fmt.Sprintf("%-9s", "")
+			for _, line := range cli.Wrap(text, width) {
+				lines = append(lines, title+" "+s.Paint(line, f.style))
+				title = strings.Repeat(" ", nameWidth)
+			}
 		}
 	}
 	return lines

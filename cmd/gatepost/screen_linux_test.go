@@ -2,12 +2,14 @@ package main
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
 )
 
 func long(t *testing.T, url string) {
@@ -150,13 +152,41 @@ func TestWatch_DrawsOneName(t *testing.T) {
 	term.start(cmd)
 	term.shows(`"soon" was never acquired, so far.`)
 	put(t, pool, leaseRow{name: "soon", holder: strings.Repeat("h", 100), token: 7, left: time.Hour, data: `{"k": "v"}`})
-	term.shows("HOLDER    " + strings.Repeat("h", 49) + "…\nTOKEN     7\n")
+	term.shows("HOLDER    " + strings.Repeat("h", 50) + "\n            " + strings.Repeat("h", 48) + "\n            hh\nTOKEN     7\n")
 	term.shows(`            "k": "v"`)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestShow_FitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	client, err := pglock.New(pgtest.Connect(t, url+"&application_name=importer-of-all-prices"), pglock.Config{Holder: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(t.Context()) })
+	lease, err := client.TryAcquire(t.Context(), "fenced", &pglock.AcquireOptions{Data: []byte(`{"note": "` + strings.Repeat("a long story ", 9) + `"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beginFenced(t, lease)
+	term := newTerminal(t, 80, 30)
+	cmd := program(t, url, "show", "fenced")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1")
+	term.start(cmd)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	term.shows("\nLOCKED BY backend ")
+	term.shows(", idle in transaction for ")
+	term.shows("\n              story ") // it goes on under the first line
+	if wide := regexp.MustCompile(`.{81}`).FindString(strings.ReplaceAll(term.bytes(), "\r", "")); wide != "" {
+		t.Errorf("the terminal has to break %q", wide)
 	}
 }
 

@@ -71,13 +71,9 @@ func (w watch) one(db database, name string) sight {
 		},
 		lines: func(width int) []string {
 			if seen.Token == 0 {
-				return []string{w.screen.Paint(fmt.Sprintf("%q was never acquired, so far.", name), cli.Faint)}
+				return []string{w.screen.Paint(cli.CutPainted(fmt.Sprintf("%q was never acquired, so far.", name), width), cli.Faint)}
 			}
-			lines := seen.lines(w.screen)
-			for i := range lines {
-				lines[i] = cli.CutPainted(lines[i], width)
-			}
-			return lines
+			return seen.lines(w.screen)
 		},
 	}
 }
