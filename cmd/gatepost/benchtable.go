@@ -14,14 +14,16 @@ import (
 
 // printBench prints the server, a warning where commits are not durable, and the table.
 func printBench(s cli.Screen, report bench.Report) error {
-	fmt.Fprintf(s.W, "PostgreSQL %s, %d pairs, %d operations a block, %s rows an import\n",
-		report.Server.Version, report.Pairs, report.Block, grouped(report.Load))
-	fmt.Fprintln(s.W, benchSettings(report.Server))
+	lines := s.Wrapped(fmt.Sprintf("PostgreSQL %s, %s, %d operations a block, %s rows an import",
+		report.Server.Version, pairsText(report.Pairs), report.Block, grouped(report.Load)), cli.Plain)
+	lines = append(lines, benchSettings(report.Server))
 	if !report.Server.Durable() {
-		fmt.Fprintln(s.W, s.Paint("NOT DURABLE: "+strings.Join(report.Server.Weak, ", ")+
-			". A commit costs next to nothing here; these ratios say nothing about a server that keeps what it commits.", cli.Bad))
+		lines = append(lines, s.Wrapped("NOT DURABLE: "+strings.Join(report.Server.Weak, ", ")+
+			". A commit costs next to nothing here; these ratios say nothing about a server that keeps what it commits.", cli.Bad)...)
 	}
-	fmt.Fprintln(s.W)
+	if err := printLines(s.W, append(lines, "")); err != nil {
+		return err
+	}
 	if err := benchTable(report).Print(s); err != nil {
 		return err
 	}
@@ -33,9 +35,16 @@ func printBench(s cli.Screen, report bench.Report) error {
 	return work.Print(s)
 }
 
+func pairsText(n int) string {
+	if n == 1 {
+		return "1 pair"
+	}
+	return fmt.Sprintf("%d pairs", n)
+}
+
 // benchSettings lists the settings, in lines.
 func benchSettings(server bench.Server) string {
-	const most = 100
+	const most = 78
 	var b strings.Builder
 	width := 0
 	for _, name := range bench.Settings() {

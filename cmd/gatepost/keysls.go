@@ -91,7 +91,7 @@ func (l *keyList) print(ctx context.Context, cmd *cobra.Command, db database) er
 			return err
 		}
 		if l.limit > 0 && n == l.limit {
-			fmt.Fprintf(cmd.ErrOrStderr(), "There are more than these %d: use --limit, or --operation, --scope and --state.\n", n)
+			fmt.Fprintf(cmd.ErrOrStderr(), "There are more than these %d: --limit, --operation, --scope and --state help.\n", n)
 			break
 		}
 		if err := out.print(key); err != nil {
@@ -100,7 +100,7 @@ func (l *keyList) print(ctx context.Context, cmd *cobra.Command, db database) er
 		n++
 	}
 	if n == 0 && !l.json {
-		fmt.Fprintln(cmd.ErrOrStderr(), "There are no such keys. A call that is running in a transaction is not to be seen before it commits.")
+		fmt.Fprintln(cmd.ErrOrStderr(), "There are no such keys. A call in an open transaction shows when it commits.")
 		return nil
 	}
 	return out.end()

@@ -162,6 +162,34 @@ func TestWatch_DrawsOneName(t *testing.T) {
 	}
 }
 
+func TestWatch_DrawsThatItIsOldAndGoesOn(t *testing.T) {
+	t.Parallel()
+	url, proxy := throughProxy(t)
+	name := pgtest.Name(t)
+	pool := pgtest.Pool(t)
+	put(t, pool, leaseRow{name: name, holder: "h", token: 7, left: time.Hour})
+	term := newTerminal(t, 60, 20)
+	cmd := program(t, url, "watch", name, "--interval", "100ms")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1")
+	term.start(cmd)
+	term.shows("TOKEN     7\n")
+	proxy.SetStall(true)
+	term.shows("As of ")
+	term.shows("no answer in time")
+	execute(t, pool, "UPDATE gatepost.leases SET token = 8 WHERE name = $1", name)
+	proxy.SetStall(false)
+	term.shows("TOKEN     8\n")
+	if text := term.text(); strings.Contains(text, "As of ") || !strings.HasPrefix(text, "NAME ") {
+		t.Errorf("it still shows\n%s", text)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestShow_FitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

@@ -120,7 +120,7 @@ func (w watch) draw(s sight, painter *cli.Painter) func([]lease, error) error {
 			seen = time.Now()
 		} else {
 			text := fmt.Sprintf("As of %s ago: %s", cli.Duration(time.Since(seen)), cli.Explain(trouble))
-			lines = append([]string{w.screen.Paint(cli.CutPainted(text, width), cli.Bad)}, lines...)
+			lines = append(w.screen.Wrapped(text, cli.Bad), lines...)
 		}
 		return painter.Draw(lines)
 	}

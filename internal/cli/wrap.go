@@ -23,6 +23,16 @@ func Wrap(line string, most int) (lines []string) {
 	return append(lines, line)
 }
 
+// Wrapped is a text as lines that fit the screen, painted.
+func (s Screen) Wrapped(text string, style Style) []string {
+	width, _ := s.Size()
+	lines := Wrap(text, width)
+	for i := range lines {
+		lines[i] = s.Paint(lines[i], style)
+	}
+	return lines
+}
+
 // split takes from a line what fits: up to its last space, if that leaves anything but an
 // indent, and without that space.
 func split(line string, most int) (head, rest string) {
