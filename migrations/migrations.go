@@ -57,10 +57,23 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil || !present {
 		return err
 	}
+	if err := emptyLeases(ctx, pool); err != nil {
+		return fmt.Errorf("empty gatepost.leases: %w", err)
+	}
 	return withProvider(pool, func(p *goose.Provider) error {
 		_, err := p.DownTo(ctx, 0)
 		return err
 	})
+}
+
+// emptyLeases removes rows that an older version's constraints may refuse on the way down.
+func emptyLeases(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `DO $$ BEGIN
+		IF to_regclass('gatepost.leases') IS NOT NULL THEN
+			TRUNCATE gatepost.leases;
+		END IF;
+	END $$`)
+	return err
 }
 
 // Latest is the version that Up brings a database to.

@@ -87,6 +87,21 @@ func TestUp_TwiceAndDownAndUpAgain(t *testing.T) {
 	}
 }
 
+// A clock that was set back between a renewal and a release leaves a row that the
+// constraint of an older version refuses.
+func TestDown_WhateverTheRowsAre(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	_, err := pool.Exec(t.Context(), `INSERT INTO gatepost.leases (name, token, acquired_at, renewed_at, expires_at, transitions)
+		VALUES ('n', 1, clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 minute', 1)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Down(t.Context(), pool); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDown_OfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.EmptyDatabase(t))

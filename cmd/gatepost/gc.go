@@ -27,10 +27,12 @@ It changes nothing for programs, for which the clock decides; it is about space.
 It takes 1,000 rows a transaction, skips those that are locked, and may run
 anywhere, also at the same time. LEFT is what was locked, or came meanwhile, or
 was too much for --limit. Programs can do the same by themselves: idem's
-Store.GC, pglock's Client.GC.`,
+Store.GC, pglock's Client.GC.
+
+Exit codes: 0 also when there was nothing to remove, or something is left.`,
 		Example: `  gatepost gc --dry-run
   gatepost gc --limit 100000
-  17 3 * * *  gatepost gc --json >> gc.log`,
+  gatepost gc --json >> gc.log`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.limit < 0 {
@@ -44,7 +46,7 @@ Store.GC, pglock's Client.GC.`,
 	}
 	cmd.Flags().BoolVarP(&c.dry, "dry-run", "n", false, "only count what there is to remove")
 	cmd.Flags().Int64Var(&c.limit, "limit", 0, "at most so many keys, and as many leases; 0 for all")
-	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
+	jsonFlag(cmd, &c.json)
 	return cmd
 }
 

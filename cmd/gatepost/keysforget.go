@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,7 +14,8 @@ import (
 )
 
 func keysForgetCommand(conn *connection) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "forget OPERATION SCOPE KEY",
 		Short: "Remove one key, so that its operation can run again",
 		Long: `Remove one key with its reply and its steps, so that the next call with it runs.
@@ -31,33 +33,53 @@ Exit codes: 1 when there is no such key, 75 when a call is running.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return conn.with(cmd.Context(), func(ctx context.Context, db database) error {
 				was, err := forgetKey(ctx, db, keyOf(args))
-				if err != nil {
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(forgottenJSON{true, keyJSONOf(was, false)})
+				default:
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), forgottenText(was))
 					return err
 				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), was)
-				return err
 			})
 		},
 	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
-// forgetKey says what was there.
-func forgetKey(ctx context.Context, db database, key idem.Key) (string, error) {
+// forgottenJSON is the key as it was.
+type forgottenJSON struct {
+	Forgotten bool `json:"forgotten"`
+	keyJSON
+}
+
+// forgottenText says what was there; one that came at the last moment was not seen.
+func forgottenText(was operator.Key) string {
+	name := cli.Printable(was.Key.String())
+	if was.State == "" {
+		return name + " is forgotten."
+	}
+	return fmt.Sprintf("%s is forgotten. It was %s.", name, cli.Printable(stateText(was)))
+}
+
+// forgetKey returns what was there; no more than the key of one that came between the look
+// and the removal.
+func forgetKey(ctx context.Context, db database, key idem.Key) (operator.Key, error) {
 	store, err := idem.New(db.pool, idem.Config{})
 	if err != nil {
-		return "", err
+		return operator.Key{}, err
 	}
 	was, err := operator.RecordOf(ctx, db.pool, key)
 	if err != nil && !errors.Is(err, idem.ErrNotFound) {
-		return "", err
+		return operator.Key{}, err
 	}
 	if err := store.Forget(ctx, key); err != nil {
-		return "", notForgotten(ctx, db, key, err)
+		return operator.Key{}, notForgotten(ctx, db, key, err)
 	}
-	if was.State == "" { // it came between the two
-		return fmt.Sprintf("%s is forgotten.", cli.Printable(key.String())), nil
-	}
-	return fmt.Sprintf("%s is forgotten. It was %s.", cli.Printable(key.String()), cli.Printable(stateText(was.Key))), nil
+	was.Key.Key = key
+	return was.Key, nil
 }
 
 // notForgotten says why, and what to do.

@@ -70,13 +70,16 @@ func rootCommand() *cobra.Command {
 The database is that of --database-url, else of DATABASE_URL, else of the PG*
 variables that psql uses.
 
+Times are given with their unit, as in 500ms, 30s, 5m or 1h30m. JSON has tokens
+as strings, moments in RFC 3339 and UTC, and lengths of time in milliseconds.
+
 Exit codes: 0 done, 1 error, 2 usage, 75 the lease is held by another, 76 the
 lease was lost while the command ran.`,
 		Example: `  gatepost demo          what it is about, in ten seconds, without a database
   gatepost migrate up    its tables, into a database of yours
   gatepost watch         who holds what, as it changes`,
 	}
-	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database; default $DATABASE_URL, else the PG* variables")
+	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database, as postgres://role@host/database (default $DATABASE_URL, else the PG* variables)")
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn), releaseCommand(&conn))
 	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
 	root.AddCommand(gcCommand(&conn), benchCommand(&conn), migrateCommand(&conn), manCommand(), versionCommand())

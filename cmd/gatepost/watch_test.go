@@ -98,6 +98,7 @@ func TestWatch_SaysThatTheDatabaseIsGoneAndLooksOn(t *testing.T) {
 	url := pgtest.Database(t)
 	want(t, gatepost(t, "postgres://127.0.0.1:1/none", "watch"), 1, "no connection to the database")
 	want(t, gatepost(t, url, "watch", "--interval", "1ms"), 2, "at least 100ms")
+	want(t, gatepost(t, url, "watch", "b/held", "--prefix", "b"), 2, "--all and --prefix are for all leases, not for one NAME; usage: gatepost watch [NAME]")
 	pool := leases(t, url)
 	next := lines(t, program(t, url, "watch", "--interval", "100ms"))
 	next()

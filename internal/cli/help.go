@@ -19,6 +19,7 @@ func foldHelp(root *cobra.Command) {
 {{.UsageString}}{{end}}`)
 	root.SetUsageTemplate(strings.NewReplacer(
 		".FlagUsages", ".FlagUsagesWrapped 80",
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", // a group only shows its help
 		"{{rpad .Name .NamePadding }} {{.Short}}", "{{rpad .Name .NamePadding }} {{hang .Short .NamePadding}}",
 	).Replace(root.UsageTemplate()))
 }
