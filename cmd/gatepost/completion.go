@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,6 +11,7 @@ import (
 	"github.com/gatepost/gatepost/internal/operator"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -72,6 +74,26 @@ func complete(root *cobra.Command, conn *connection) {
 			})
 		}
 	}
+	noFiles(root)
+}
+
+// noFiles keeps the shell from offering files where none is meant: for the arguments and
+// flags that nothing else is offered for.
+func noFiles(cmd *cobra.Command) {
+	if cmd.Name() == "man" {
+		cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+	}
+	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 && !cmd.HasSubCommands() {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // fails for those that have one
+	})
+	for _, sub := range cmd.Commands() {
+		noFiles(sub)
+	}
 }
 
 // arguments are what the words behind a command are.
@@ -90,6 +112,8 @@ func (a arguments) complete(conn *connection) cobra.CompletionFunc {
 		switch {
 		case place < len(a.byPlace):
 			return conn.complete(cmd, a.byPlace[place], args, begun)
+		case a.command && !slices.Contains(args, "--"):
+			return []cobra.Completion{cobra.CompletionWithDesc("--", "the command comes behind it")}, cobra.ShellCompDirectiveNoFileComp
 		case a.command:
 			return nil, cobra.ShellCompDirectiveDefault
 		default:

@@ -34,7 +34,11 @@ func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
 	want(t, gatepost(t, url, "guard", "add", "orders", "--lease", "b/held"), 0, "")
 	for _, c := range []struct{ words, want []string }{
 		{[]string{"run", "b"}, []string{"b/held"}},
-		{[]string{"run", "b/held", "l"}, nil},
+		{[]string{"run", "b/held", ""}, []string{"--"}},
+		{[]string{"run", "b/held", "--", "l"}, nil},
+		{[]string{"run", "--ttl", ""}, nil},
+		{[]string{"migrate", "grants", ""}, nil},
+		{[]string{"ls", ""}, nil},
 		{[]string{"release", "b"}, []string{"b/held"}},
 		{[]string{"guard", "add", "o"}, []string{"orders", "others"}},
 		{[]string{"guard", "add", "orders", "s."}, []string{`s."Odd"`}},
@@ -57,7 +61,13 @@ func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
 		}
 	}
 	want(t, gatepost(t, url, "__complete", "show", "b"), 0, "b/held\tweb-1, in 8 min\n")
-	want(t, gatepost(t, url, "__complete", "run", "b/held", ""), 0, ":0\n") // a command of the shell's
+	want(t, gatepost(t, url, "__complete", "run", "b/held", "--", ""), 0, ":0\n") // a command of the shell's
+	for _, words := range [][]string{{"ls", ""}, {"migrate", "grants", ""}, {"run", "--ttl", ""}, {"run", "b/held", ""}, {"gc", "--limit", ""}, {"completion", "bash", ""}} {
+		if r := gatepost(t, url, append([]string{"__completeNoDesc"}, words...)...); !strings.HasSuffix(r.stdout, ":4\n") {
+			t.Errorf("%q completes with files: %q", words, r.stdout)
+		}
+	}
+	want(t, gatepost(t, url, "__complete", "man", ""), 0, ":16\n") // directories
 }
 
 // A database that doesn't answer, or isn't there, offers nothing, and soon.

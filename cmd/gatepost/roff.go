@@ -14,7 +14,9 @@ import (
 func manPage(cmd *cobra.Command) string {
 	var p page
 	p.line(`.\" Written by "gatepost man". Don't edit it: edit the command's help.`)
-	p.line(".TH %s 1 \"\" Gatepost \"Gatepost manual\"", quoted(strings.ToUpper(pageName(cmd))))
+	b := thisBuild()
+	date, _, _ := strings.Cut(b.RevisionAt, "T")
+	p.line(".TH %s 1 %s %s \"Gatepost manual\"", quoted(strings.ToUpper(pageName(cmd))), quoted(date), quoted("gatepost "+b.Version))
 	p.section("NAME")
 	p.line(`%s \- %s`, roff(pageName(cmd)), roff(cmd.Short))
 	p.section("SYNOPSIS")
