@@ -82,7 +82,7 @@ func checkHabits(t *testing.T, path string, r result) {
 		t.Errorf("%s --json printed %q, %q: %v", path, r.stdout, r.stderr, err)
 		return
 	}
-	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // as documented
+	if _, err := decoder.Token(); err != io.EOF {
 		t.Errorf("%s --json printed more than one value: %q", path, r.stdout)
 	}
 	walk(t, path, "", value)

@@ -57,7 +57,7 @@ type forgottenJSON struct {
 
 // forgottenText says what was there; one that came at the last moment was not seen.
 func forgottenText(was operator.Key) string {
-	name := cli.Printable(was.Key.String())
+	name := cli.Printable(was.String())
 	if was.State == "" {
 		return name + " is forgotten."
 	}

@@ -227,6 +227,18 @@ func TestRun_LearnsAtTheReleaseThatItsLeaseWasTakenAway(t *testing.T) {
 	want(t, b.wait(), 76, "an operator released it, or another took it; the command had ended by itself")
 }
 
+// Who looks at the list of processes learns what the second one is for.
+func TestRun_ItsMonitorSaysWhichLease(t *testing.T) {
+	t.Parallel()
+	b := startBeating(t, pgtest.URL(t), nil, nil)
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(b.monitor) + "/cmdline")
+	if words := strings.ReplaceAll(string(text), "\x00", " "); err != nil || !strings.Contains(words, " of lease \""+b.name+"\" (token ") {
+		t.Errorf("the monitor is %q (%v)", words, err)
+	}
+	signalTo(t, b.cmd.Process.Pid, syscall.SIGTERM)
+	b.wait()
+}
+
 // A monitor once burnt a processor on the end of its pipe.
 func TestRun_ItsMonitorRestsAfterTheRunIsGone(t *testing.T) {
 	t.Parallel()

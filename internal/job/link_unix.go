@@ -24,7 +24,7 @@ type link struct {
 
 // startMonitor starts this program as a monitor, in a process group of its own so that
 // Ctrl-C and Ctrl-Z don't reach it. env is for the command.
-func startMonitor(env []string) (*link, error) {
+func startMonitor(env []string, title string) (*link, error) {
 	orders, toMonitor, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func startMonitor(env []string) (*link, error) {
 	}
 	defer reports.Close()
 	l := &link{orders: json.NewEncoder(toMonitor), pipes: []io.Closer{toMonitor, fromMonitor}}
-	if l.monitor, err = execMonitor(orders, reports, env); err != nil {
+	if l.monitor, err = execMonitor(orders, reports, env, title); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func startMonitor(env []string) (*link, error) {
 
 // execMonitor hands the pipes over under the numbers that they have here: exec.Cmd's
 // ExtraFiles would take the place of files that were inherited for the command.
-func execMonitor(orders, reports *os.File, env []string) (*exec.Cmd, error) {
+func execMonitor(orders, reports *os.File, env []string, title string) (*exec.Cmd, error) {
 	path, err := ownPath()
 	if err != nil {
 		return nil, err
@@ -64,6 +64,7 @@ func execMonitor(orders, reports *os.File, env []string) (*exec.Cmd, error) {
 		}
 		cmd.Args = append(cmd.Args, strconv.Itoa(int(fd)))
 	}
+	cmd.Args = append(cmd.Args, "of "+title) // for people
 	return cmd, cmd.Start()
 }
 

@@ -44,7 +44,7 @@ func heeded(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals
 // process should end after it.
 func Run(c Command) (Outcome, error) {
 	adopt() // what a killed monitor leaves
-	l, err := startMonitor(c.Env)
+	l, err := startMonitor(c.Env, c.Title)
 	if err != nil {
 		return Outcome{}, err
 	}
