@@ -127,7 +127,7 @@ func (b *benching) check() error {
 // stop.
 func (b *benching) openForBench(cmd *cobra.Command) (pool *pgxpool.Pool, source string, stop func(), err error) {
 	if !b.temporary && b.named() {
-		pool, err := b.open(cmd.Context())
+		pool, err := cli.SourceOf(b.url).Connect(cmd.Context()) // with statements prepared, as a program has them
 		if err != nil {
 			return nil, "", nil, err
 		}

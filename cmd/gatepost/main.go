@@ -34,8 +34,11 @@ func endingSignals() []os.Signal {
 // connection is how the commands reach the database.
 type connection struct{ url string }
 
+// open is for commands that ask once: they prepare nothing, for poolers.
 func (c connection) open(ctx context.Context) (*pgxpool.Pool, error) {
-	return cli.SourceOf(c.url).Connect(ctx)
+	source := cli.SourceOf(c.url)
+	source.Unprepared = true
+	return source.Connect(ctx)
 }
 
 // database is an open one, and a client for the leases in it.

@@ -51,7 +51,7 @@ func (e *ConnectionError) cause() cause {
 func (e *ConnectionError) nobodyThere() cause {
 	what := "nothing listens at " + e.addresses()
 	switch {
-	case e.Source == Source{}:
+	case e.Source.Name == "":
 		return cause{what, "start PostgreSQL, or say where it is: --database-url, DATABASE_URL or PGHOST"}
 	case strings.HasPrefix(e.Config.Host, "/"): // the port is a part of the socket's name
 		return cause{what, "start PostgreSQL, or correct " + e.Source.place("host", "port")}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -24,6 +25,9 @@ type Source struct {
 	Name string
 	// URL is the text that was found there.
 	URL string
+	// Unprepared leaves no prepared statements on the server, which poolers in transaction
+	// mode before PgBouncer 1.21 know nothing of, unless the URL says how to execute.
+	Unprepared bool
 }
 
 // SourceOf is the value of a program's --database-url, else DATABASE_URL, else the PG*
@@ -59,6 +63,9 @@ func (s Source) Connect(ctx context.Context) (*pgxpool.Pool, error) {
 	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if s.Unprepared && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's own choice
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
