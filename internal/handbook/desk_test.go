@@ -29,6 +29,9 @@ func (d desk) run(t *testing.T, b block) {
 	if b.language == "sql" {
 		err = d.sql(ctx, t, b.text)
 	} else {
+		if _, missing := exec.LookPath("psql"); missing != nil && strings.Contains(b.text, "psql ") {
+			t.Skip("no psql on this machine")
+		}
 		said, err = d.sh(ctx, b.text)
 	}
 	switch {
