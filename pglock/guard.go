@@ -6,6 +6,7 @@ import (
 
 	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // CodeFenced is the SQLSTATE with which the database refuses a write that no current
@@ -69,8 +70,10 @@ type GuardOptions struct {
 // the table's owner; the comment of the function gatepost.guard_table lists what passes.
 //
 // The role must own the table. One statement, which keeps writers out until db's
-// transaction commits; in a transaction of its own when db is a pool. On an error
-// nothing is changed. Calling it again is harmless; with other options it replaces the
+// transaction commits. When db is a pool or a connection it is a transaction of its own,
+// at READ COMMITTED: one that has to wait for another call must see what that one did,
+// which a caller's transaction at another level does not, and its error is the caller's
+// to repeat. On an error nothing is changed. Calling it again is harmless; with other options it replaces the
 // guard, and waits for all readers too.
 //
 // Cost for writers: an index look-up and a row lock a statement, about 30 us; on
@@ -83,8 +86,10 @@ func GuardTable(ctx context.Context, db DBTX, table pgx.Identifier, opts GuardOp
 	if err := validateGuard(table, opts); err != nil {
 		return err
 	}
-	err := lockdb.New(db).GuardAdd(ctx, lockdb.GuardAddParams{
-		Relation: table.Sanitize(), Lease: notEmpty(opts.Lease), LeaseColumn: notEmpty(opts.LeaseColumn),
+	err := inOneTx(ctx, db, func(q *lockdb.Queries) error {
+		return q.GuardAdd(ctx, lockdb.GuardAddParams{
+			Relation: table.Sanitize(), Lease: notEmpty(opts.Lease), LeaseColumn: notEmpty(opts.LeaseColumn),
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("guard %s: %w", table.Sanitize(), translateGuard(err))
@@ -102,7 +107,10 @@ func UnguardTable(ctx context.Context, db DBTX, table pgx.Identifier) (removed b
 	if err := validateIdentifier(table...); err != nil {
 		return false, err
 	}
-	removed, err = lockdb.New(db).GuardRemove(ctx, table.Sanitize())
+	err = inOneTx(ctx, db, func(q *lockdb.Queries) (err error) {
+		removed, err = q.GuardRemove(ctx, table.Sanitize())
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("unguard %s: %w", table.Sanitize(), translateGuard(err))
 	}
@@ -131,6 +139,37 @@ func Guards(ctx context.Context, db DBTX) ([]Guard, error) {
 		}
 	}
 	return guards, nil
+}
+
+// inOneTx runs fn in db's transaction, or else in one of its own at READ COMMITTED,
+// whatever the sessions' default is.
+func inOneTx(ctx context.Context, db DBTX, fn func(*lockdb.Queries) error) error {
+	if b := outsideTx(db); b != nil {
+		return pgx.BeginTxFunc(ctx, b, readCommitted, func(tx pgx.Tx) error { return fn(lockdb.New(tx)) })
+	}
+	return fn(lockdb.New(db))
+}
+
+type beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// outsideTx is db where it is not in a transaction.
+func outsideTx(db DBTX) beginner {
+	const idle = 'I'
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		return db
+	case *pgxpool.Conn:
+		if db.Conn().PgConn().TxStatus() == idle {
+			return db
+		}
+	case *pgx.Conn:
+		if db.PgConn().TxStatus() == idle {
+			return db
+		}
+	}
+	return nil
 }
 
 func validateGuard(table pgx.Identifier, opts GuardOptions) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func TestGuardTable_RefusesWhatItCannotGuard(t *testing.T) {
@@ -89,10 +90,20 @@ func TestGuardTable_TakesHostileNames(t *testing.T) {
 	}
 }
 
-// Again changes nothing; with another lease it is that one's; many at once make one.
+// Again changes nothing; with another lease it is that one's; many at once make one,
+// whatever the sessions' isolation is.
 func TestGuardTable_CanBeCalledAgain(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			canBeGuardedAgain(t, poolWith(t, pgtest.Database(t), setting("default_transaction_isolation", string(level))))
+		})
+	}
+}
+
+func canBeGuardedAgain(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	exec(t, pool, "CREATE TABLE g (lease text, v int) PARTITION BY LIST (v)")
 	exec(t, pool, "CREATE TABLE g1 PARTITION OF g DEFAULT")
 	for _, opts := range []pglock.GuardOptions{byLease("a"), byLease("b"), byColumn("lease")} {
