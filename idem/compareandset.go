@@ -43,7 +43,8 @@ const (
 // Errors after which a transaction goes on: *StaleError with the version that is
 // there; ErrNotFound; ErrNoVersion; ErrNotStored, when a trigger or a row-level
 // policy keeps the row as it is; ErrInvalidKey for an Update that can't be one.
-// Others: ErrRetryTx (40001, of a change newer than the snapshot, and 40P01);
+// Others: ErrRetryTx (40001, of a change newer than the snapshot, and 40P01; on a pool
+// or a connection the statement is repeated first, up to five times);
 // ErrNoUniqueKey, when the key finds several rows.
 func CompareAndSet(ctx context.Context, db DBTX, u Update, version int64) (int64, error) {
 	if u.VersionColumn == "" {
@@ -53,10 +54,17 @@ func CompareAndSet(ctx context.Context, db DBTX, u Update, version int64) (int64
 		return 0, err
 	}
 	sql, args := u.statement(version)
+	var conflict error
 	for range maxRounds {
+		conflict = nil
 		var changed *int64
 		var seen []*int64 // in the statement's snapshot: the version, or no row
-		if err := db.QueryRow(ctx, sql, args...).Scan(&changed, &seen); err != nil {
+		err := db.QueryRow(ctx, sql, args...).Scan(&changed, &seen)
+		if outdated(db, err) {
+			conflict = err
+			continue
+		}
+		if err != nil {
 			return 0, u.failed(err)
 		}
 		switch {
@@ -70,6 +78,9 @@ func CompareAndSet(ctx context.Context, db DBTX, u Update, version int64) (int64
 			return 0, fmt.Errorf("update %s: %w", u.Table.Sanitize(), &StaleError{Current: *seen[0]})
 		}
 		// The row was changed while the statement ran: only a new one can see how.
+	}
+	if conflict != nil {
+		return 0, u.failed(conflict)
 	}
 	return 0, fmt.Errorf("update %s: %w: a trigger or a row-level policy of the table kept it as it was", u.Table.Sanitize(), ErrNotStored)
 }

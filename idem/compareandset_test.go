@@ -84,9 +84,19 @@ func TestCompareAndSet_OneOfManyCallersSucceeds(t *testing.T) {
 	}
 }
 
+// On a pool the caller has no transaction to repeat, whatever the sessions' isolation is.
 func TestCompareAndSet_TellsTheVersionOfTheWinnerItWaitedFor(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			tellsTheWinnersVersion(t, atLevel(t, level))
+		})
+	}
+}
+
+func tellsTheWinnersVersion(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	u := documents(t, pool)
 	first := begin(t, pool, pgx.TxOptions{})
 	if _, err := idem.CompareAndSet(t.Context(), first, u, 7); err != nil {

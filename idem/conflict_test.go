@@ -56,7 +56,7 @@ var conflicts = map[string]func(context.Context, pgx.Tx) error{
 
 func TestConflict_OwnTransactionIsRepeated(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
 	for what, conflict := range conflicts {
 		key, calls := newKey(t), 0
@@ -105,7 +105,7 @@ func TestConflict_CallersTransactionIsTheCallersToRepeat(t *testing.T) {
 
 func TestConflict_TriesAreSpent(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	s, key, calls := store(t, pool, idem.Config{}), newKey(t), 0
 	_, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
 		calls++

@@ -26,7 +26,7 @@ func lines(first, last int, body string) [][]any {
 
 // load commits one CopyOnce.
 func load(ctx context.Context, pool *pgxpool.Pool, target idem.Target, rows [][]any) (counts idem.Counts, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, pool, orReadCommitted(pgx.TxOptions{}), func(tx pgx.Tx) error {
 		counts, err = idem.CopyOnce(ctx, tx, target, pgx.CopyFromRows(rows))
 		return err
 	})
@@ -274,10 +274,8 @@ func TestCopyOnce_RunsTwiceInOneTransactionOnOddNames(t *testing.T) {
 // waits for a transaction to end.
 func waitForLockWait(t *testing.T, pool *pgxpool.Pool, parts ...string) {
 	t.Helper()
-	for !value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.wait_event_type = 'Lock'
-		AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS part WHERE position(part IN a.query) = 0))`, parts) {
-		if t.Context().Err() != nil {
-			t.Fatal("nobody waits")
-		}
-	}
+	waitUntil(t, "somebody to wait", func() bool {
+		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.wait_event_type = 'Lock'
+			AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS part WHERE position(part IN a.query) = 0))`, parts)
+	})
 }

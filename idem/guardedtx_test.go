@@ -61,7 +61,7 @@ func TestTx_EndedByItsTextStoresNothing(t *testing.T) {
 
 func TestTx_CommitOfAClaimThatRunsIsRefused(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	for name, sql := range map[string]string{
 		"insert": `INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, created_at, expires_at)
 			SELECT operation, scope, key || '-2', 1, fingerprint, 1, gen_random_uuid(), 1, created_at, expires_at FROM gatepost.idempotency_keys WHERE key = $1`,

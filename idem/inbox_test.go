@@ -40,7 +40,7 @@ func wantEffects(t *testing.T, pool *pgxpool.Pool, name pgx.Identifier, want str
 
 // consume commits one message.
 func consume(ctx context.Context, pool *pgxpool.Pool, consumer, id string, payload idem.Fingerprint, fn func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, pool, orReadCommitted(pgx.TxOptions{}), func(tx pgx.Tx) error {
 		return idem.Inbox(ctx, tx, consumer, id, payload, fn)
 	})
 }
@@ -189,12 +189,10 @@ func TestInbox_WaitsForWhoHasTheMessage(t *testing.T) {
 // waitForWaiterOf returns when somebody waits for the transaction to end.
 func waitForWaiterOf(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
 	t.Helper()
-	for !value[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND $1::int = ANY (pg_blocking_pids(l.pid)))",
-		tx.Conn().PgConn().PID()) {
-		if t.Context().Err() != nil {
-			t.Fatal("nobody waits")
-		}
-	}
+	waitUntil(t, "somebody to wait", func() bool {
+		return value[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND $1::int = ANY (pg_blocking_pids(l.pid)))",
+			tx.Conn().PgConn().PID())
+	})
 }
 
 func TestInbox_IsInProgressAfterAWait(t *testing.T) {

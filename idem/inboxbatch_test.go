@@ -25,7 +25,7 @@ func batchOf(ids ...string) []idem.Message {
 // consumeBatch commits a batch whose messages each leave an effect.
 func consumeBatch(t *testing.T, pool *pgxpool.Pool, consumer string, messages []idem.Message, run func(string) func(pgx.Tx) error) (refused []idem.Refused, err error) {
 	t.Helper()
-	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+	err = pgx.BeginTxFunc(t.Context(), pool, orReadCommitted(pgx.TxOptions{}), func(tx pgx.Tx) (err error) {
 		refused, err = idem.InboxBatch(t.Context(), tx, consumer, messages, func(tx pgx.Tx, fresh []idem.Message) error {
 			for _, m := range fresh {
 				if err := run(string(m.Body))(tx); err != nil {

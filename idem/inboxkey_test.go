@@ -75,7 +75,7 @@ func TestInbox_RemembersForTwoWeeksOrAsItsStoreSays(t *testing.T) {
 
 	consumer = pgtest.Name(t)
 	s := store(t, pool, idem.Config{LongestRetry: 30 * 24 * time.Hour})
-	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(t.Context(), pool, orReadCommitted(pgx.TxOptions{}), func(tx pgx.Tx) error {
 		return s.Inbox(t.Context(), tx, consumer, "m", hello, run("fourth"))
 	})
 	if err != nil || days(consumer) != 30 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // DBTX is a pool, a connection or a transaction.
@@ -17,6 +18,24 @@ type DBTX interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// outdated says whether err is a conflict with a change newer than the snapshot, of a
+// statement that was a transaction of its own: nothing came of it, and the next one sees
+// more. In a transaction of the caller's only the caller can repeat.
+func outdated(db DBTX, err error) bool { return retryable(err) && outsideTx(db) }
+
+func outsideTx(db DBTX) bool {
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		return true
+	case *pgxpool.Conn:
+		return db.Conn().PgConn().TxStatus() == txNone
+	case *pgx.Conn:
+		return db.PgConn().TxStatus() == txNone
+	default:
+		return false
+	}
 }
 
 // Outcome says whose row it is.
@@ -63,17 +82,24 @@ const maxRounds = 5
 //
 // Errors: ErrInvalidKey (a key column is missing or NULL), ErrNoUniqueKey,
 // ErrRetryTx (at REPEATABLE READ and SERIALIZABLE, when the winner is newer than
-// the snapshot, and when the winner was deleted again and again).
+// the snapshot, and when the winner was deleted again and again; on a pool or a
+// connection the statement is repeated first, up to five times).
 func InsertOnce[T any](ctx context.Context, db DBTX, ins Insert, scan pgx.RowToFunc[T]) (T, Outcome, error) {
 	var none T
 	keyValues, err := ins.keyValues()
 	if err != nil {
 		return none, 0, err
 	}
+	var conflict error
 	for range maxRounds {
+		conflict = nil
 		row, err := queryOne(ctx, db, scan, ins.insertSQL(), ins.Values)
 		if err == nil {
 			return row, Inserted, nil
+		}
+		if outdated(db, err) {
+			conflict = err
+			continue
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return none, 0, ins.failed(err)
@@ -86,6 +112,9 @@ func InsertOnce[T any](ctx context.Context, db DBTX, ins Insert, scan pgx.RowToF
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return none, 0, ins.failed(err)
 		}
+	}
+	if conflict != nil {
+		return none, 0, ins.failed(conflict)
 	}
 	return none, 0, fmt.Errorf("insert into %s: %w: the row with this key was deleted %d times meanwhile",
 		ins.Table.Sanitize(), ErrRetryTx, maxRounds)

@@ -3,6 +3,7 @@ package idem_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,37 @@ func TestInsertOnce_OneOfManyInsertsAndAllGetItsRow(t *testing.T) {
 		if id != ids[0] || id == 0 {
 			t.Fatalf("callers got rows %v, want one and the same", ids)
 		}
+	}
+}
+
+// On a pool the caller has no transaction to repeat, whatever the sessions' isolation is.
+func TestInsertOnce_OnAPoolFindsTheWinnerItWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := atLevel(t, level)
+			ins := insertOrder(orders(t, pool), "A-1")
+			winner := begin(t, pool, pgx.TxOptions{})
+			if _, _, err := idem.InsertOnce(t.Context(), winner, ins, pgx.RowToStructByPos[order]); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				row, outcome, err := idem.InsertOnce(t.Context(), pool, ins, pgx.RowToStructByPos[order])
+				if err == nil && (outcome != idem.Existed || row.Number != "A-1") {
+					err = fmt.Errorf("%+v, %s", row, outcome)
+				}
+				done <- err
+			}()
+			waitForLockWait(t, pool, ins.Table.Sanitize())
+			if err := winner.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -54,11 +56,13 @@ type keyRow struct {
 
 func rowOf(t *testing.T, pool *pgxpool.Pool, key idem.Key) (r keyRow) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), `
+	err := pgtest.Repeat(func() error {
+		return pool.QueryRow(t.Context(), `
 		SELECT state, attempt::text, attempt_no, coalesce(lease_until - clock_timestamp(), '0'), expires_at - clock_timestamp(),
 			clock_timestamp() - created_at, body, format('%s %s %s', ctid, xmin, xmax)
 		FROM gatepost.idempotency_keys WHERE operation = $1 AND scope = $2 AND key = $3`, key.Operation, key.Scope, key.Key,
-	).Scan(&r.State, &r.Attempt, &r.AttemptNo, &r.LeaseLeft, &r.Left, &r.Age, &r.Body, &r.Version)
+		).Scan(&r.State, &r.Attempt, &r.AttemptNo, &r.LeaseLeft, &r.Left, &r.Age, &r.Body, &r.Version)
+	})
 	if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // pgx's own
 		t.Fatal(err)
 	}
@@ -68,7 +72,11 @@ func rowOf(t *testing.T, pool *pgxpool.Pool, key idem.Key) (r keyRow) {
 // change sets columns of a key's row, as if time had passed.
 func change(t *testing.T, pool *pgxpool.Pool, key idem.Key, set string) {
 	t.Helper()
-	tag, err := pool.Exec(t.Context(), `UPDATE gatepost.idempotency_keys SET `+set+` WHERE operation = $1 AND scope = $2 AND key = $3`, key.Operation, key.Scope, key.Key)
+	var tag pgconn.CommandTag
+	err := pgtest.Repeat(func() (err error) {
+		tag, err = pool.Exec(t.Context(), `UPDATE gatepost.idempotency_keys SET `+set+` WHERE operation = $1 AND scope = $2 AND key = $3`, key.Operation, key.Scope, key.Key)
+		return err
+	})
 	if err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("set %s: %d rows, %v", set, tag.RowsAffected(), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"reflect"
 	"testing"
 	"time"
@@ -93,7 +94,7 @@ func wantFreeSoon(t *testing.T, s *idem.Store, key idem.Key) {
 
 // inTx runs DoTx in a transaction of its own and commits it.
 func inTx(ctx context.Context, pool *pgxpool.Pool, opts pgx.TxOptions, s *idem.Store, key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (r idem.Result, err error) {
-	err = pgx.BeginTxFunc(ctx, pool, opts, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, pool, orReadCommitted(opts), func(tx pgx.Tx) error {
 		r, err = s.DoTx(ctx, tx, key, f, o, fn)
 		return err
 	})
@@ -122,6 +123,18 @@ func waitBlockedBy(t *testing.T, pool *pgxpool.Pool, pid uint32) {
 	waitUntil(t, "a backend that waits", func() bool {
 		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(pid))
 	})
+}
+
+// atLevel is a pool whose sessions begin transactions at that level.
+func atLevel(t *testing.T, level pgx.TxIsoLevel) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Connect(t, pgtest.URL(t)+"&default_transaction_isolation="+url.PathEscape(string(level)))
+}
+
+// readCommitted is for a pool whose tries, or whose round trips, are counted: at
+// SERIALIZABLE other tests are conflicts, for which one is repeated.
+func readCommitted(cfg *pgxpool.Config) {
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 }
 
 // ownDatabase is a pool on a database of the test's own, with a setting.

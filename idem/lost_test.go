@@ -22,7 +22,7 @@ func TestLost_AtEachStep(t *testing.T) {
 	direct := pgtest.Pool(t)
 	for _, step := range []string{"KeyProbe", "KeyClaim", "KeyFinish"} {
 		for _, lose := range []bool{false, true} {
-			pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+			pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2, readCommitted)
 			s, effects, key, calls := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t), 0
 			proxy.Next(faultproxy.Fault{Match: step, Lose: lose})
 			got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
@@ -58,9 +58,9 @@ func TestLost_GhostIsWaitedFor(t *testing.T) {
 // its end is waited for.
 func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.Pool(t)
+	direct := pgtest.ReadCommitted(t)
 	for _, kill := range []bool{true, false} {
-		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2)
+		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2, readCommitted)
 		s, effects, key := store(t, pool, idem.Config{}), newLedger(t, direct), newKey(t)
 		holder := slowCommit(t, direct, effects)
 		var calls int
@@ -142,7 +142,7 @@ func TestLost_UnknownCommitIsUnavailable(t *testing.T) {
 // A COMMIT that takes too long is cancelled, and not tried again.
 func TestLost_SlowCommitIsUnavailable(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	s, effects, key, calls := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t), 0
 	holder := slowCommit(t, pool, effects)
 	_, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
@@ -163,7 +163,7 @@ func TestLost_SlowCommitIsUnavailable(t *testing.T) {
 // A ctx that ends while COMMIT is under way doesn't make its outcome unknown.
 func TestLost_CtxThatEndsDuringCommit(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	s, effects, key := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t)
 	holder := slowCommit(t, pool, effects)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,8 +218,8 @@ func TestLost_BackendKilledInTheMiddle(t *testing.T) {
 // Killed without the function noticing: the COMMIT finds out, and it runs again.
 func TestLost_BackendKilledUnnoticed(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.Pool(t)
-	s, effects, key, calls := store(t, pgtest.Pool(t), idem.Config{}), newLedger(t, direct), newKey(t), 0
+	direct := pgtest.ReadCommitted(t)
+	s, effects, key, calls := store(t, pgtest.ReadCommitted(t), idem.Config{}), newLedger(t, direct), newKey(t), 0
 	got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
 		r, err := effects.write(key.Key, created, nil)(ctx, tx)
 		pid := int32(tx.Conn().PgConn().PID())

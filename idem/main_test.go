@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,15 +40,23 @@ func table(t *testing.T, pool *pgxpool.Pool, columns string) pgx.Identifier {
 
 func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+	err := pgtest.Repeat(func() error { _, err := pool.Exec(t.Context(), sql, args...); return err })
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// orReadCommitted is opts, at READ COMMITTED where they name no level: a claim about
+// another one names it, since a transaction there is the caller's to repeat.
+func orReadCommitted(opts pgx.TxOptions) pgx.TxOptions {
+	opts.IsoLevel = cmp.Or(opts.IsoLevel, pgx.ReadCommitted)
+	return opts
 }
 
 // begin opens a transaction that is rolled back at the end unless committed.
 func begin(t *testing.T, pool *pgxpool.Pool, opts pgx.TxOptions) pgx.Tx {
 	t.Helper()
-	tx, err := pool.BeginTx(t.Context(), opts)
+	tx, err := pool.BeginTx(t.Context(), orReadCommitted(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +67,8 @@ func begin(t *testing.T, pool *pgxpool.Pool, opts pgx.TxOptions) pgx.Tx {
 func value[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+	err := pgtest.Repeat(func() error { return pool.QueryRow(t.Context(), sql, args...).Scan(&v) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	return v

@@ -22,6 +22,7 @@ func modePoolOf(t *testing.T, mode pgx.QueryExecMode, size int32, count *atomic.
 	}
 	cfg.MaxConns = size
 	cfg.ConnConfig.DefaultQueryExecMode = mode
+	readCommitted(cfg)
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {

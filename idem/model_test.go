@@ -161,7 +161,7 @@ func (m *keyModel) DoTx(r *rapid.T) {
 	}
 	f, reply := rapid.SampledFrom(requests).Draw(r, "request"), rapid.SampledFrom(replies).Draw(r, "reply")
 	want, _ := m.expect(f, false)
-	tx, err := m.pool.Begin(m.t.Context())
+	tx, err := m.pool.BeginTx(m.t.Context(), orReadCommitted(pgx.TxOptions{}))
 	if err != nil {
 		r.Fatal(err)
 	}

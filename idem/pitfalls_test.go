@@ -14,7 +14,7 @@ import (
 
 func pitfall(t *testing.T) (*pgxpool.Pool, string) {
 	t.Helper()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	return pool, table(t, pool, "id int PRIMARY KEY, body text, seq serial").Sanitize()
 }
 

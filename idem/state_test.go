@@ -238,7 +238,7 @@ func TestStates_ExpiryInsideOfATransaction(t *testing.T) {
 // Finish changes the row of its own attempt only, and without that nothing commits.
 func TestStates_AttemptThatIsNoLongerItsOwnIsFenced(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t)
 	s, effects := store(t, pool, idem.Config{}), newLedger(t, pool)
 	for way, call := range waysToCall(t, pool, s) {
 		for _, steal := range []string{

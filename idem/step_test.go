@@ -116,7 +116,7 @@ func TestStep_ReadsTheClockAfterItsLock(t *testing.T) {
 // so what it writes is written before the next attempt begins, or not at all.
 func TestStep_HoldsATakeoverOff(t *testing.T) {
 	t.Parallel()
-	pool, key := pgtest.Pool(t), newKey(t)
+	pool, key := pgtest.ReadCommitted(t), newKey(t)
 	insert, count := notes(t, pool)
 	next := holder(t, pool, idem.Config{})
 	a := claim(t, holder(t, pool, idem.Config{}), key)
@@ -145,7 +145,7 @@ func TestStep_HoldsATakeoverOff(t *testing.T) {
 // at all: a claim in transaction mode waits for it too.
 func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
 	t.Parallel()
-	pool, key := pgtest.Pool(t), newKey(t)
+	pool, key := pgtest.ReadCommitted(t), newKey(t)
 	insert, count := notes(t, pool)
 	s := holder(t, pool, idem.Config{})
 	a := claim(t, s, key)

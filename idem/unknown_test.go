@@ -107,12 +107,12 @@ func TestBegin_FailsClosed(t *testing.T) {
 // there once, and the reply with it.
 func TestFinish_UnknownCommitIsResolved(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.Pool(t)
+	direct := pgtest.ReadCommitted(t)
 	for _, lose := range []bool{false, true} {
 		for _, effect := range []bool{false, true} {
 			key := newKey(t)
 			insert, count := notes(t, direct)
-			pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
+			pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4, readCommitted)
 			s := holder(t, pool, idem.Config{})
 			a := claim(t, s, key)
 			runs := 0
@@ -141,11 +141,11 @@ func TestFinish_UnknownCommitIsResolved(t *testing.T) {
 
 func TestStep_UnknownCommitIsResolved(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.Pool(t)
+	direct := pgtest.ReadCommitted(t)
 	for _, lose := range []bool{false, true} {
 		key := newKey(t)
 		insert, count := notes(t, direct)
-		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
+		pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4, readCommitted)
 		a := claim(t, holder(t, pool, idem.Config{}), key)
 		reached := proxy.Next(faultproxy.Fault{Match: "StepStore", Lose: lose})
 		runs := 0
@@ -178,7 +178,7 @@ func TestUnknownCommit_ThatIsAtWorkIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Pool(t)
 	insert, count := slow(t, direct)
-	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4, readCommitted)
 	a := claim(t, holder(t, pool, idem.Config{}), newKey(t))
 	runs := 0
 	fn := func(tx pgx.Tx) error { runs++; return insert(tx) }

@@ -20,8 +20,8 @@ import (
 const envURL = "GATEPOST_TEST_DATABASE_URL"
 
 // envSettings are settings of the server that is started: name=value, separated by
-// semicolons. Such as default_transaction_isolation=serializable, for people: some tests
-// look through transactions of their own, and need READ COMMITTED.
+// semicolons: default_transaction_isolation=serializable, and whatever else a database's
+// owner may have set. Tests that need a setting say so: see ReadCommitted and Repeat.
 const envSettings = "GATEPOST_TEST_SETTINGS"
 
 // instance is the server of this test binary.

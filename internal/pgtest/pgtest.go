@@ -16,12 +16,14 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -65,6 +67,36 @@ func Connect(tb testing.TB, url string) *pgxpool.Pool {
 	}
 	tb.Cleanup(pool.Close)
 	return pool
+}
+
+// ReadCommitted is Pool for a test whose claim is about READ COMMITTED, PostgreSQL's own
+// default, or counts how often a transaction runs: what it begins is that, whatever
+// GATEPOST_TEST_SETTINGS says.
+func ReadCommitted(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	cfg, err := pgxpool.ParseConfig(URL(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+// Repeat calls do, a statement of the test's own, again while it fails with a
+// serialization failure: where GATEPOST_TEST_SETTINGS makes SERIALIZABLE the default,
+// tests that run side by side in one database are each other's conflicts.
+func Repeat(do func() error) error {
+	for {
+		err := do()
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "40001" {
+			return err
+		}
+	}
 }
 
 // Database is the URL of a migrated database of the test's own, dropped when the test
