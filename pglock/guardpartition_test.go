@@ -36,7 +36,7 @@ func onlyHole(t *testing.T, pool *pgxpool.Pool) pglock.GuardHole {
 // g3 that may become one.
 func partitioned(t *testing.T, opts pglock.GuardOptions) (*pgxpool.Pool, *pglock.Lease) {
 	t.Helper()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	pool := poolWith(t, pgtest.Database(t), setting("default_transaction_isolation", "read committed"))
 	for _, sql := range []string{
 		"CREATE TABLE g (lease text, v int) PARTITION BY LIST (v)",
 		"CREATE TABLE g1 PARTITION OF g FOR VALUES IN (1)",

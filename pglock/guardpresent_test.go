@@ -157,7 +157,7 @@ func TestGuard_ReadsTheClockAfterTheLock(t *testing.T) {
 	pool, lease := pgtest.Pool(t), pgtest.Name(t)
 	l := acquire(t, asleep(t, pool), lease, nil)
 	table := guardedTable(t, pool, "(note text)", byLease(lease))
-	tx := begin(t, pool, pgx.TxOptions{})
+	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // else it is told by its snapshot's row
 	present(t, tx, l.Sequencer().String())
 	lock := lockAndLapse(t, pool, lease)
 	written := make(chan error, 1)
@@ -189,7 +189,7 @@ func TestGuard_ASavepointTakesItsFenceAlong(t *testing.T) {
 			}
 			wantGuard(t, "presented in it", run(t, tx, write), "presents no fence")
 
-			tx = begin(t, pool, pgx.TxOptions{})
+			tx = begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 			present(t, tx, l.Sequencer().String())
 			if err := run(t, tx, "SAVEPOINT a", write, "ROLLBACK TO a"); err != nil {
 				t.Fatal(err)

@@ -90,7 +90,8 @@ func expire(t *testing.T, pool *pgxpool.Pool, name string) {
 
 func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+	err := pgtest.Repeat(func() error { _, err := pool.Exec(t.Context(), sql, args...); return err })
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,7 +100,8 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 func value[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
-	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+	err := pgtest.Repeat(func() error { return pool.QueryRow(t.Context(), sql, args...).Scan(&v) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -228,10 +230,12 @@ type leaseRow struct {
 func row(t *testing.T, pool *pgxpool.Pool, name string) leaseRow {
 	t.Helper()
 	var r leaseRow
-	err := pool.QueryRow(t.Context(), `
+	err := pgtest.Repeat(func() error {
+		return pool.QueryRow(t.Context(), `
 		SELECT token, nonce IS NOT NULL, acquired_at, renewed_at, expires_at, clock_timestamp(), transitions
 		FROM gatepost.leases WHERE name = $1`, name,
-	).Scan(&r.Token, &r.Held, &r.Acquired, &r.Renewed, &r.Expires, &r.Now, &r.Transitions)
+		).Scan(&r.Token, &r.Held, &r.Acquired, &r.Renewed, &r.Expires, &r.Now, &r.Transitions)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,12 @@ import (
 func TestModel_OfALease(t *testing.T) {
 	t.Parallel()
 	pool := poolWith(t, pgtest.URL(t), maxConns(12))
+	looks := pgtest.ReadCommitted(t)                                          // the model's own must not be conflicts
 	cfg := pglock.Config{TTL: time.Hour, PollInterval: 50 * time.Millisecond} // no heartbeat comes between
 	clients := []*pglock.Client{client(t, pool, cfg), client(t, pool, cfg), client(t, pool, cfg)}
-	notes := table(t, pool)
+	notes := table(t, looks)
 	rapid.Check(t, func(r *rapid.T) {
-		m := &leaseModel{t: t, pool: pool, clients: clients, name: pgtest.Name(t), notes: notes}
+		m := &leaseModel{t: t, pool: looks, clients: clients, name: pgtest.Name(t), notes: notes}
 		defer m.end()
 		r.Repeat(rapid.StateMachineActions(m))
 	})

@@ -249,7 +249,7 @@ func TestAcquire_ThousandWaitersDontStampede(t *testing.T) {
 	}
 	registered(t, pool, name, clients)
 	queue.reaches(t, clients*each)
-	if tries := counter.tries.Load(); tries > 4*clients {
+	if tries := counter.tries.Load(); tries > 5*clients { // one of them learns the sessions' isolation
 		t.Errorf("%d tries of waiters that stand behind others", tries)
 	}
 	listening(t, pool)

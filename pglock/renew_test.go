@@ -103,7 +103,7 @@ func TestRenew_CanBeRepeated(t *testing.T) {
 
 func TestRenew_RowThatIsLockedIsNeverNotOurs(t *testing.T) {
 	t.Parallel()
-	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	pool, name := pgtest.ReadCommitted(t), pgtest.Name(t)
 	l := acquire(t, client(t, pool, pglock.Config{TTL: 60 * time.Second, RenewEvery: 50 * time.Millisecond}), name, nil)
 	other := lockRow(t, pool, name)
 

@@ -17,7 +17,7 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
-	c := client(t, pool, pglock.Config{})
+	c := acquainted(t, pool, pglock.Config{})
 	for _, statement := range []string{"LeaseInsert", "LeaseTake"} { // the first grant, and later ones
 		fault := proxy.Next(faultproxy.Fault{Match: statement})
 		l := acquire(t, c, name, nil)
@@ -30,6 +30,17 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 		}
 		release(t, l)
 	}
+}
+
+// acquainted is a client that has taken a name that was there, and so knows its sessions'
+// default isolation: the next one takes a single LeaseTake.
+func acquainted(t *testing.T, pool *pgxpool.Pool, cfg pglock.Config) *pglock.Client {
+	t.Helper()
+	c, name := client(t, pool, cfg), pgtest.Name(t)
+	for range 2 {
+		release(t, acquire(t, c, name, nil))
+	}
+	return c
 }
 
 func TestTryAcquire_RequestThatNeverArrivedGrantsNothing(t *testing.T) {
@@ -50,22 +61,21 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 	t.Parallel()
 	direct, name := pgtest.Pool(t), pgtest.Name(t)
 	pool, proxy := throughProxy(t, 4)
-	c := client(t, pool, pglock.Config{TTL: time.Hour})
-	acquire(t, c, pgtest.Name(t), nil) // warms the connection up
+	c := acquainted(t, pool, pglock.Config{TTL: time.Hour})
 	for _, statement := range []string{"LeaseInsert", "LeaseTake"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		fault := proxy.Next(faultproxy.Fault{Match: statement, Hold: true})
 		go func() {
 			defer cancel()
 			<-fault
-			eventually(t, "the grant", 5*time.Second, func() bool {
+			eventually(t, "the grant", 20*time.Second, func() bool {
 				return proxy.Stalls() && value[int](t, direct, `SELECT count(*) FROM gatepost.leases WHERE name = $1 AND nonce IS NOT NULL`, name) == 1
 			})
 		}()
 		_, err := c.TryAcquire(ctx, name, nil)
 		proxy.SetStall(false)
 		wantErr(t, err, context.Canceled)
-		eventually(t, "release of the ghost", 10*time.Second, func() bool { return !row(t, direct, name).Held })
+		eventually(t, "release of the ghost", 30*time.Second, func() bool { return !row(t, direct, name).Held })
 	}
 }
 
