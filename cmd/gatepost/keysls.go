@@ -42,8 +42,8 @@ func keysLsCommand(conn *connection) *cobra.Command {
 
 A call of transaction mode shows when it has committed, and not before.
 --operation and --scope are searched in an index, and cost the same on a table
-of millions. A state has no index: --state reads on, page by page, until --limit
-keys are found.`,
+of millions. A state has no index: a rare one is searched for in the whole table,
+about a second for some millions of keys.`,
 		Example: `  gatepost keys ls --operation payments.charge
   gatepost keys ls --state in-doubt
   gatepost keys ls --scope acme --full --limit 0 --json | jq -r .[].key`,

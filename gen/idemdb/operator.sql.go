@@ -93,37 +93,37 @@ WITH page AS MATERIALIZED (
         k.operation,
         k.scope,
         k.key,
-        CASE k.state
-            WHEN 1 THEN CASE WHEN k.lease_until > n.at THEN 'running' ELSE 'in doubt' END
-            WHEN 2 THEN 'done'
-            WHEN 3 THEN 'tombstone'
-            ELSE 'released'
-        END AS state,
+        k.state,
         k.attempt_no,
         k.status,
         k.body_len,
         k.created_at,
         k.done_at,
         k.expires_at,
-        k.lease_until,
-        n.at
+        k.lease_until
     FROM gatepost.idempotency_keys AS k
-    CROSS JOIN (SELECT clock_timestamp() AS at) AS n
-    WHERE (k.operation, k.scope, k.key) > ($2::text, $3::text, $4::text)
+    WHERE ($1::smallint = 0 OR k.state = $1::smallint)
+        AND ($2::text = '' OR k.operation = $2::text)
+        AND ($3::text = '' OR k.scope = $3::text)
+        AND CASE $4::text
+            WHEN 'running' THEN k.lease_until > (SELECT clock_timestamp())
+            WHEN 'in doubt' THEN (k.lease_until > (SELECT clock_timestamp())) IS NOT TRUE
+            ELSE true
+        END
+        AND (k.operation, k.scope, k.key) > ($5::text, $6::text, $7::text)
     ORDER BY k.operation, k.scope, k.key
-    LIMIT $5::integer
-), numbered AS MATERIALIZED (
-    SELECT
-        p.operation, p.scope, p.key, p.state, p.attempt_no, p.status, p.body_len, p.created_at, p.done_at, p.expires_at, p.lease_until, p.at,
-        row_number() OVER (ORDER BY p.operation, p.scope, p.key) AS ord,
-        count(*) OVER () AS seen
-    FROM page AS p
+    LIMIT $8::integer
 )
 SELECT
     p.operation::text AS operation,
     p.scope::text AS scope,
     p.key::text AS key,
-    p.state::text AS state,
+    (CASE p.state
+        WHEN 1 THEN CASE WHEN p.lease_until > n.at THEN 'running' ELSE 'in doubt' END
+        WHEN 2 THEN 'done'
+        WHEN 3 THEN 'tombstone'
+        ELSE 'released'
+    END)::text AS state,
     p.attempt_no,
     p.status,
     coalesce(p.body_len, 0)::bigint AS body_len,
@@ -131,19 +131,19 @@ SELECT
     p.done_at,
     p.expires_at,
     p.lease_until,
-    (extract(epoch FROM p.at - p.created_at) * 1000000)::bigint AS age_us,
-    (extract(epoch FROM p.expires_at - p.at) * 1000000)::bigint AS left_us,
-    coalesce(extract(epoch FROM p.lease_until - p.at) * 1000000, 0)::bigint AS lease_left_us,
-    ($1::text IN ('', p.state))::boolean AS wanted,
-    p.seen::bigint AS seen
-FROM numbered AS p
-WHERE $1::text IN ('', p.state)
-    OR p.ord = p.seen
-ORDER BY p.ord
+    (extract(epoch FROM n.at - p.created_at) * 1000000)::bigint AS age_us,
+    (extract(epoch FROM p.expires_at - n.at) * 1000000)::bigint AS left_us,
+    coalesce(extract(epoch FROM p.lease_until - n.at) * 1000000, 0)::bigint AS lease_left_us
+FROM page AS p
+CROSS JOIN (SELECT clock_timestamp() AS at) AS n
+ORDER BY p.operation, p.scope, p.key
 `
 
 type KeyPageParams struct {
-	State          string
+	State          int16
+	Operation      string
+	Scope          string
+	Claim          string
 	AfterOperation string
 	AfterScope     string
 	AfterKey       string
@@ -165,19 +165,22 @@ type KeyPageRow struct {
 	AgeUs       int64
 	LeftUs      int64
 	LeaseLeftUs int64
-	Wanted      bool
-	Seen        int64
 }
 
-// KeyPage reads rows in the order of the primary key, from behind one on and at most
-// so many, without a lock, and returns those in a state, or in any: and, to page on,
-// the last that it read, whether it is wanted or not. What a page costs doesn't grow
-// with the table. The states are those of the column, and 'in doubt' is a running
-// claim that has lapsed. A row past its expiry counts as absent for callers: left_us
-// is negative then. left_us and lease_left_us are by the database's clock.
+// KeyPage reads rows of an operation and a scope, or of any, in a state, or in any, in
+// the order of the primary key, from behind one on and at most so many, without a lock.
+// Where most rows are wanted, a page costs the same in a table of any size; for a rare
+// state, which no index has, the planner reads the table once, and not by the index
+// row after row. So the state comes as the column's, 0 for any, which there are
+// statistics of, and what tells 'running' from 'in doubt', a running claim that has
+// lapsed, beside it. A row past its expiry counts as absent for callers: left_us is
+// negative then. left_us and lease_left_us are by the database's clock.
 func (q *Queries) KeyPage(ctx context.Context, arg KeyPageParams) ([]KeyPageRow, error) {
 	rows, err := q.db.Query(ctx, KeyPage,
 		arg.State,
+		arg.Operation,
+		arg.Scope,
+		arg.Claim,
 		arg.AfterOperation,
 		arg.AfterScope,
 		arg.AfterKey,
@@ -205,8 +208,6 @@ func (q *Queries) KeyPage(ctx context.Context, arg KeyPageParams) ([]KeyPageRow,
 			&i.AgeUs,
 			&i.LeftUs,
 			&i.LeaseLeftUs,
-			&i.Wanted,
-			&i.Seen,
 		); err != nil {
 			return nil, err
 		}

@@ -60,9 +60,9 @@ const (
 )
 
 // Keys reads the keys that a filter chooses, in the order of operation, scope and key.
-// It reads pages of at most 10,000 rows by the primary key, one statement each and
-// without a lock, and only as many as the caller takes. A state has no index: a rare
-// one reads all keys of the operation and scope.
+// It reads pages of at most 10,000 rows, one statement each and without a lock, and only
+// as many as the caller takes. A state has no index: a rare one reads the whole table,
+// once, or all keys of the operation and scope.
 func Keys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter) iter.Seq2[Key, error] {
 	return func(yield func(Key, error) bool) {
 		if f.Operation == "" && f.Scope != "" {
@@ -95,7 +95,7 @@ func eachOperation(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield f
 
 // readKeys reads page after page, and says whether the caller wants more.
 func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(Key, error) bool) bool {
-	next := idemdb.KeyPageParams{State: string(f.State), AfterOperation: f.Operation, AfterScope: string(f.Scope), Most: firstPage}
+	next := f.page()
 	for {
 		rows, err := idemdb.New(pool).KeyPage(ctx, next)
 		if err != nil {
@@ -103,14 +103,11 @@ func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(K
 			return false
 		}
 		for _, r := range rows {
-			if !f.holds(r) {
-				return true // behind what was asked for
-			}
-			if r.Wanted && !yield(keyOf(r), nil) {
+			if !yield(keyOf(r), nil) {
 				return false
 			}
 		}
-		if len(rows) == 0 || rows[len(rows)-1].Seen < int64(next.Most) {
+		if len(rows) < int(next.Most) {
 			return true
 		}
 		last := rows[len(rows)-1]
@@ -119,8 +116,23 @@ func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(K
 	}
 }
 
-func (f KeyFilter) holds(r idemdb.KeyPageRow) bool {
-	return (f.Operation == "" || f.Operation == r.Operation) && (f.Scope == "" || string(f.Scope) == r.Scope)
+// page is the first page of what a filter chooses.
+func (f KeyFilter) page() idemdb.KeyPageParams {
+	p := idemdb.KeyPageParams{
+		Operation: f.Operation, Scope: string(f.Scope),
+		AfterOperation: f.Operation, AfterScope: string(f.Scope), Most: firstPage,
+	}
+	switch f.State {
+	case KeyRunning, KeyInDoubt:
+		p.State, p.Claim = 1, string(f.State)
+	case KeyDone:
+		p.State = 2
+	case KeyTombstone:
+		p.State = 3
+	case KeyReleased:
+		p.State = 4
+	}
+	return p
 }
 
 func keyOf(r idemdb.KeyPageRow) Key {
