@@ -115,3 +115,33 @@ func TestHeartbeat_RenewsAThousandLeasesInOneStatement(t *testing.T) {
 		}
 	}
 }
+
+// A statement for all of 100,000 leases locks them all for seconds, and on a busy server
+// doesn't end in the time that it has: then all are lost at once.
+func TestHeartbeat_RenewsVeryManyLeasesInParts(t *testing.T) {
+	t.Parallel()
+	const many, most = 25, 10
+	seen, pool, name := &batches{}, pgtest.Pool(t), pgtest.Name(t)
+	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 500 * time.Millisecond, Control: control})
+	pglock.RenewAtOnce(c, most)
+	for i := range many {
+		if _, err := c.TryAcquire(t.Context(), fmt.Sprint(name, i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	since := value[time.Time](t, pool, "SELECT clock_timestamp()")
+	for range 2 { // a renewal of each, and then another
+		eventually(t, "a renewal of each", 20*time.Second, func() bool {
+			return value[int](t, pool, "SELECT count(*) FROM gatepost.leases WHERE starts_with(name, $1) AND renewed_at > $2", name, since) == many
+		})
+		since = value[time.Time](t, pool, "SELECT clock_timestamp()")
+	}
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for _, s := range seen.sent {
+		if s.renewal && s.leases > most {
+			t.Errorf("a statement renewed %d leases, want %d at most", s.leases, most)
+		}
+	}
+}

@@ -73,3 +73,7 @@ func Tried(c *Client, batch []*Lease, sent time.Time, answered bool) {
 
 // Drop ends a lease that no database knows.
 func Drop(l *Lease) { _ = l.lose(ErrReleased) }
+
+// RenewAtOnce has a client renew at most so many leases in a statement. It is called
+// before the first is acquired.
+func RenewAtOnce(c *Client, n int) { c.beat.atOnce = n }

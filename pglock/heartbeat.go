@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +21,17 @@ const (
 // shares its statement: a try has the time that suits the shortest.
 const batchSpread = 4
 
+// renewAtOnce is how many leases one statement renews at most: it locks its rows until
+// it commits, and a release of one of them waits for that; and with all of 100,000 in
+// one, a server that is busy could do none of them in the time that a try has.
+const renewAtOnce = 5000
+
 // heartbeat renews all leases of a client: those that are due together in one
 // statement, on the control connection. One goroutine waits for the next due
 // time and starts tries; a try that hangs holds up only its own leases.
 type heartbeat struct {
 	client *Client
+	atOnce int           // renewAtOnce
 	wake   chan struct{} // the earliest due time may have changed
 	stop   chan struct{}
 	done   chan struct{}
@@ -46,6 +53,7 @@ type schedule struct {
 func newHeartbeat(c *Client) *heartbeat {
 	return &heartbeat{
 		client: c,
+		atOnce: renewAtOnce,
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
@@ -113,7 +121,7 @@ func (h *heartbeat) run() {
 		}
 		batch, next := h.takeDue(time.Now())
 		if len(batch) > 0 {
-			h.tries.Go(func() { h.try(ctx, batch) })
+			h.tries.Go(func() { h.tryAll(ctx, batch) })
 		}
 		timer.Reset(time.Until(next))
 	}
@@ -144,6 +152,21 @@ func (h *heartbeat) takeDue(now time.Time) (batch []*Lease, next time.Time) {
 		}
 	}
 	return batch, h.next
+}
+
+// tryAll renews a batch in as many statements as it takes, one after another: those
+// first that were not renewed for the longest. What one of them comes to is nothing to
+// the others.
+func (h *heartbeat) tryAll(ctx context.Context, batch []*Lease) {
+	if len(batch) > h.atOnce {
+		slices.SortFunc(batch, func(a, b *Lease) int { return a.Deadline().Compare(b.Deadline()) })
+	}
+	for part := range slices.Chunk(batch, h.atOnce) {
+		if ctx.Err() != nil {
+			return
+		}
+		h.try(ctx, part)
+	}
 }
 
 // try renews a batch once and schedules the next renewal of each lease.
