@@ -188,3 +188,9 @@ func (p benchProgress) end() {
 		fmt.Fprint(p.screen.W, "\r\x1b[K")
 	}
 }
+
+func (p benchProgress) note(what string) {
+	if p.screen.Terminal {
+		fmt.Fprintf(p.screen.W, "\r\x1b[K%s", what)
+	}
+}
