@@ -43,9 +43,9 @@ var heldRows = [...]string{
 
 // hold holds so many leases for some beats.
 func (s *scale) hold(ctx context.Context, n int) (found [len(heldRows)]Sample, err error) {
-	every := 500 * time.Millisecond
-	if n > 10_000 {
-		every = 10 * time.Second // a third of the TTL, which is the default
+	every, ttl := 500*time.Millisecond, 30*time.Second
+	if n > 10_000 { // whose beats take seconds, and many times that on a busy machine
+		every, ttl = 20*time.Second, 5*time.Minute
 	}
 	beats := &beatTimes{}
 	pool, err := pgxpool.NewWithConfig(ctx, s.small.config.Copy())
@@ -53,7 +53,7 @@ func (s *scale) hold(ctx context.Context, n int) (found [len(heldRows)]Sample, e
 		return found, err
 	}
 	defer pool.Close()
-	client, err := pglock.New(pool, pglock.Config{TTL: 30 * time.Second, RenewEvery: every, Tracer: beats})
+	client, err := pglock.New(pool, pglock.Config{TTL: ttl, RenewEvery: every, Tracer: beats})
 	if err != nil {
 		return found, err
 	}

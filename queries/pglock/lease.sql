@@ -152,12 +152,6 @@ WITH settings AS MATERIALIZED (
         unnest(@tokens::bigint[]) AS token,
         unnest((@nonces::text[])::uuid[]) AS nonce,
         unnest(@ttls_us::bigint[]) AS ttl_us
-), seen AS MATERIALIZED (
-    SELECT w.ord, l.expires_at <= clock_timestamp() AS lapsed
-    FROM wanted AS w
-    JOIN gatepost.leases AS l ON l.name = w.name AND l.slot = w.slot
-    WHERE l.token = w.token
-        AND l.nonce = w.nonce
 ), locked AS MATERIALIZED (
     SELECT w.ord, w.ttl_us, w.token AS want_token, w.nonce AS want_nonce, l.name, l.slot, l.token, l.nonce, l.expires_at
     FROM wanted AS w
@@ -185,12 +179,20 @@ WITH settings AS MATERIALIZED (
 SELECT
     w.ord::int AS ord,
     (r.ord IS NOT NULL)::boolean AS renewed,
-    (s.ord IS NOT NULL)::boolean AS mine,
+    (r.ord IS NOT NULL OR s.lapsed IS NOT NULL)::boolean AS mine,
     coalesce(s.lapsed, false)::boolean AS lapsed
 FROM settings
 CROSS JOIN wanted AS w
-LEFT JOIN seen AS s ON s.ord = w.ord
-LEFT JOIN renewed AS r ON r.ord = w.ord;
+LEFT JOIN renewed AS r ON r.ord = w.ord
+LEFT JOIN LATERAL ( -- only where it was not renewed
+    SELECT l.expires_at <= clock_timestamp() AS lapsed
+    FROM gatepost.leases AS l
+    WHERE r.ord IS NULL
+        AND l.name = w.name
+        AND l.slot = w.slot
+        AND l.token = w.token
+        AND l.nonce = w.nonce
+) AS s ON true;
 
 -- LeaseTake takes a name whose row is there and free, not reserved for another
 -- holder, or expired. No row: not granted, and nothing was written or locked; LeaseLook
