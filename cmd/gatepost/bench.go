@@ -76,7 +76,7 @@ The exit code is 0 when everything could be measured, whatever came out.
 	flags.IntVar(&b.opts.Block, "block", bench.DefaultBlock, "operations in a block")
 	flags.IntVar(&b.opts.Load, "rows", bench.DefaultLoad, "rows that the imports load")
 	flags.BoolVar(&b.temporary, "temporary", false, "on a temporary PostgreSQL, whatever database is named")
-	flags.Float64Var(&b.failAbove, "fail-above", 0, "for CI: exit code 1 when something exceeds its bar by more than this factor; 0 is never")
+	flags.Float64Var(&b.failAbove, "fail-above", 0, "for CI: exit code 1 when something exceeds its bar, or what is known of it, by more than this factor, three times; 0 is never")
 	flags.Float64Var(&b.scale, "scale", 0, "measure what grows with what, at this part of the full size, up to 1")
 	flags.BoolVar(&b.asJSON, "json", false, "print JSON: ratios as numbers, times in microseconds")
 	return cmd
@@ -110,6 +110,9 @@ func (b *benching) run(cmd *cobra.Command) error {
 	progress := newBenchProgress(cli.ScreenOf(cmd.ErrOrStderr()))
 	b.opts.Progress = progress.tell
 	report, err := bench.Run(cmd.Context(), pool.Config(), b.opts)
+	if err == nil && b.failAbove > 0 {
+		err = b.again(cmd, pool.Config(), &report)
+	}
 	progress.end()
 	report.Server.Source = source
 	if len(report.Results) > 0 { // also what was measured before an error
@@ -189,7 +192,46 @@ func (b *benching) print(cmd *cobra.Command, report bench.Report) error {
 	return printBench(cli.ScreenOf(cmd.OutOrStdout()), report)
 }
 
-// tooDear is an error that names the rows far beyond their bars.
+// attempts is how often something is measured before it counts as too dear: what the
+// machine does besides makes it dearer, and nothing makes it cheaper.
+const attempts = 3
+
+// again measures once more what is too dear, and keeps the better of the two.
+func (b *benching) again(cmd *cobra.Command, cfg *pgxpool.Config, report *bench.Report) error {
+	for range attempts - 1 {
+		opts := b.opts
+		opts.Rows = nil
+		for _, r := range report.Results {
+			if len(r.Misses(b.failAbove)) > 0 {
+				opts.Rows = append(opts.Rows, r.Row)
+			}
+		}
+		if len(opts.Rows) == 0 {
+			return nil
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "Measuring again: %s\n", strings.Join(opts.Rows, ", "))
+		once, err := bench.Run(cmd.Context(), cfg, opts)
+		if err != nil {
+			return err
+		}
+		for _, r := range once.Results {
+			i := slices.IndexFunc(report.Results, func(was bench.Result) bool { return was.Row == r.Row })
+			report.Results[i] = cheaper(report.Results[i], r, b.failAbove)
+		}
+	}
+	return nil
+}
+
+// cheaper is the one of two results that misses less, or whose ratio is lower.
+func cheaper(was, is bench.Result, factor float64) bench.Result {
+	missed, misses := len(was.Misses(factor)), len(is.Misses(factor))
+	if misses < missed || misses == missed && is.Ratio != nil && is.Ratio.Median < was.Ratio.Median {
+		return is
+	}
+	return was
+}
+
+// tooDear is an error that names the rows beyond their bars, and beyond what is known.
 func tooDear(report bench.Report, factor float64) error {
 	var rows []string
 	for _, r := range report.Results {

@@ -41,8 +41,31 @@ func TestBench_FailAboveIsForCI(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	args := []string{"bench", "replay", "--pairs", "1", "--block", "8", "--fail-above"}
-	want(t, gatepost(t, url, append(args, "0.001")...), 1, "more than 0.001 times the bar: replay (ratio)")
+	r := gatepost(t, url, append(args, "0.001")...)
+	if r.code != 1 || !strings.Contains(r.stderr, "more than 0.001 times the bar: replay (ratio)") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	if n := strings.Count(r.stderr, "Measuring again: replay\n"); n != 2 {
+		t.Errorf("it was measured %d times more, want 2: %s", n, r.stderr)
+	}
 	want(t, gatepost(t, url, append(args, "1000000")...), 0, "replay")
+}
+
+func TestBench_TheCheaperOfTwoCounts(t *testing.T) {
+	t.Parallel()
+	ratio := func(median float64, statements float64) bench.Result {
+		return bench.Result{Bar: 1, Ratio: &bench.Ratio{Median: median}, Counts: []bench.Count{{What: "statements", Each: statements, Bar: new(2.0)}}}
+	}
+	for _, c := range []struct{ was, is, want bench.Result }{
+		{ratio(3, 2), ratio(2, 2), ratio(2, 2)},
+		{ratio(2, 2), ratio(3, 2), ratio(2, 2)},
+		{ratio(3, 5), ratio(4, 2), ratio(4, 2)}, // misses less
+		{ratio(1, 5), ratio(3, 2), ratio(1, 5)}, // as many: the ratio
+	} {
+		if got := cheaper(c.was, c.is, 1.5); got.Ratio.Median != c.want.Ratio.Median || got.Counts[0].Each != c.want.Counts[0].Each {
+			t.Errorf("of %v and %v it is %v", *c.was.Ratio, *c.is.Ratio, *got.Ratio)
+		}
+	}
 }
 
 func TestBench_BadUseIsOneClearLine(t *testing.T) {
@@ -50,6 +73,8 @@ func TestBench_BadUseIsOneClearLine(t *testing.T) {
 	url := pgtest.URL(t)
 	want(t, gatepost(t, url, "bench", "speed"), 2, `there is no row "speed"; the rows are acquire, try`)
 	want(t, gatepost(t, url, "bench", "--pairs", "0"), 2, "--pairs must be at least 1")
+	want(t, gatepost(t, url, "bench", "--scale", "2"), 2, "--scale is a part of the full size, above 0 and up to 1")
+	want(t, gatepost(t, url, "bench", "try", "--scale", "1"), 2, "name no rows")
 	want(t, gatepost(t, pgtest.EmptyDatabase(t), "bench", "try"), 1, "run: gatepost migrate up")
 }
 

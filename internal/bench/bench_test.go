@@ -149,4 +149,8 @@ func TestMisses_NamesWhatExceedsItsBar(t *testing.T) {
 	if got := r.Misses(1.3); len(got) != 1 || got[0] != "xids" {
 		t.Errorf("got %q beyond 1.3 times the bar, want the xids alone: nothing is none", got)
 	}
+	r.Known = 1.6
+	if got := r.Misses(1); len(got) != 1 || got[0] != "xids" {
+		t.Errorf("got %q of a ratio that is known to be higher, want the xids alone", got)
+	}
 }

@@ -107,7 +107,7 @@ func removed(what string, err error) error {
 func (e *env) measure(ctx context.Context, row Row) (Result, error) {
 	e.row = row.Name
 	e.Progress(row.Name, 0, e.Pairs)
-	result := Result{Row: row.Name, What: row.What, Against: row.Against, Bar: row.Bar}
+	result := Result{Row: row.Name, What: row.What, Against: row.Against, Bar: row.Bar, Known: row.Known}
 	err := row.measure(ctx, e, &result)
 	return result, err
 }

@@ -8,6 +8,7 @@ type Result struct {
 	What    string  `json:"what"`
 	Against string  `json:"against,omitempty"`
 	Bar     float64 `json:"bar,omitempty"`   // of the ratio
+	Known   float64 `json:"known,omitempty"` // of a ratio that is above its bar so far
 	Ratio   *Ratio  `json:"ratio,omitempty"` // nil where nothing is compared
 	Counts  []Count `json:"counts,omitempty"`
 }
@@ -39,10 +40,10 @@ type Count struct {
 	Bar *float64 `json:"bar,omitempty"`
 }
 
-// Misses says what exceeds its bar by more than a factor: "ratio", or what is counted.
-// Within says so of none.
+// Misses says what exceeds its bar, and what is known of it, by more than a factor:
+// "ratio", or what is counted.
 func (r Result) Misses(factor float64) (what []string) {
-	if r.Ratio != nil && r.Bar > 0 && r.Ratio.Median > r.Bar*factor {
+	if r.Ratio != nil && r.Bar > 0 && r.Ratio.Median > max(r.Bar, r.Known)*factor {
 		what = append(what, "ratio")
 	}
 	for _, c := range r.Counts {

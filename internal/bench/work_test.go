@@ -31,7 +31,9 @@ func TestWork_OfEachOperation(t *testing.T) {
 	t.Parallel()
 	cfg := silentServer(t)
 	pool := pgtest.Connect(t, cfg.ConnString())
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE notes (note text)"); err != nil {
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE notes (note text); CREATE TABLE guarded (note text);
+		CREATE TABLE loaded (id bigint PRIMARY KEY, note text);
+		SELECT gatepost.guard_table('guarded', 'guarded')`); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct { //nolint:paralleltest // see above
@@ -45,8 +47,15 @@ func TestWork_OfEachOperation(t *testing.T) {
 		// BEGIN and COMMIT go with a renewal.
 		{"a renewal", bench.Work{Statements: 3, Trips: 1, XIDs: 1, WAL: 195}, renewal},
 		{"a fenced INSERT", bench.Work{Statements: 4, Trips: 3, XIDs: 1, WAL: 170}, fenced},
+		// As much as without the guard, which has no row of its own.
+		{"a fenced INSERT into a guarded table", bench.Work{Statements: 4, Trips: 3, XIDs: 1, WAL: 170}, guarded},
 		{"an idempotent INSERT", bench.Work{Statements: 7, Trips: 4, XIDs: 2, WAL: 900}, once(rand.Text)},
 		{"a replay", bench.Work{Statements: 1, Trips: 1}, once(func() string { return "the-same" })},
+		// BEGIN, COMMIT and the savepoint are among them, and COPY is a round trip more. The
+		// transaction ids are its own and its savepoint's; a temporary table is a few rows of
+		// the catalogs.
+		{"CopyOnce of 100 rows", bench.Work{Statements: 10, Trips: 11, XIDs: 2, WAL: 30_000}, load(func(n int) int { return n * 100 })},
+		{"CopyOnce of 100 rows that are there", bench.Work{Statements: 10, Trips: 11, XIDs: 1, WAL: 14_000}, load(func(int) int { return 0 })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := bench.WorkOf(t.Context(), cfg, c.prepare)
@@ -127,6 +136,31 @@ func fenced(_ *pgxpool.Pool, client *pglock.Client) (operation, error) {
 	return func(ctx context.Context) error {
 		return lease.InTx(ctx, func(tx pgx.Tx) error { return note(ctx, tx) })
 	}, err
+}
+
+func guarded(_ *pgxpool.Pool, client *pglock.Client) (operation, error) {
+	lease, err := client.TryAcquire(context.Background(), "guarded", nil)
+	return func(ctx context.Context) error {
+		return lease.InTx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO guarded VALUES ('a note')")
+			return err
+		})
+	}, err
+}
+
+// load loads 100 rows each time, from the one on that it is told.
+func load(from func(n int) int) prepare {
+	return func(pool *pgxpool.Pool, _ *pglock.Client) (operation, error) {
+		n := 0
+		return func(ctx context.Context) error {
+			n++
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				_, err := idem.CopyOnce(ctx, tx, idem.Target{Table: pgx.Identifier{"public", "loaded"}, Columns: []string{"id", "note"}, Key: []string{"id"}},
+					pgx.CopyFromSlice(100, func(i int) ([]any, error) { return []any{int64(from(n) + i), "a note"}, nil }))
+				return err
+			})
+		}, nil
+	}
 }
 
 func note(ctx context.Context, tx pgx.Tx) error {
