@@ -24,14 +24,16 @@ func TestHeartbeat_LivesWhileTheApplicationsPoolIsExhausted(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool := poolWith(t, pgtest.URL(t), maxConns(1))
-	l := acquire(t, client(t, pool, pglock.Config{TTL: short, RenewEvery: often}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: 2 * short, RenewEvery: often}), name, nil)
 	only, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer only.Release()
-	until := row(t, direct, name).Expires.Add(short / 2)
-	eventually(t, "held for longer than the TTL", 10*time.Second, func() bool { return row(t, direct, name).Renewed.After(until) })
+	until := row(t, direct, name).Expires.Add(short)
+	eventually(t, "held for longer than the TTL", 20*time.Second, func() bool {
+		return l.Err() != nil || row(t, direct, name).Renewed.After(until)
+	})
 	if l.Err() != nil {
 		t.Errorf("lease is lost: %v", l.Err())
 	}
@@ -109,7 +111,7 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	t.Parallel()
 	name, direct := pgtest.Name(t), pgtest.Pool(t)
 	pool, proxy := throughProxy(t, 10)
-	c := client(t, pool, pglock.Config{TTL: 3 * time.Second})
+	c := client(t, pool, pglock.Config{TTL: 6 * time.Second})
 	l := acquire(t, c, name, nil)
 	until := row(t, direct, name).Expires.Add(time.Second)
 	proxy.SetLatency(25 * time.Millisecond)
@@ -129,7 +131,7 @@ func TestHeartbeat_LongLeaseOutlivesHopelessShortOnes(t *testing.T) {
 	}
 	defer acquiring.Wait()
 	defer close(over)
-	eventually(t, "held for longer than the TTL", 15*time.Second, func() bool {
+	eventually(t, "held for longer than the TTL", 30*time.Second, func() bool {
 		return l.Err() != nil || row(t, direct, name).Renewed.After(until)
 	})
 	if l.Err() != nil {
