@@ -80,6 +80,9 @@ func TestCopyOnce_SaysWhichRowWasRefused(t *testing.T) {
 func TestCopyOnce_IsUTF8WhateverTheSessionSays(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.URL(t)+"&client_encoding=LATIN1")
+	if pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		t.Skip("pgx itself refuses the simple protocol in other encodings than UTF8")
+	}
 	target := idem.Target{Table: table(t, pool, "id int PRIMARY KEY, v text"), Columns: []string{"id", "v"}, Key: []string{"id"}}
 	if _, err := load(t.Context(), pool, target, [][]any{{1, "é"}}); err != nil {
 		t.Fatal(err)

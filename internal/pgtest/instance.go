@@ -24,6 +24,10 @@ const envURL = "GATEPOST_TEST_DATABASE_URL"
 // owner may have set. Tests that need a setting say so: see ReadCommitted and Repeat.
 const envSettings = "GATEPOST_TEST_SETTINGS"
 
+// envParams are added to the URLs that tests get, as name=value&name=value. Such as
+// default_query_exec_mode=exec, for another of pgx's modes.
+const envParams = "GATEPOST_TEST_PARAMS"
+
 // instance is the server of this test binary.
 type instance struct {
 	temp     *pgtemp.Server // nil: the server of envURL
@@ -31,6 +35,7 @@ type instance struct {
 	base     string         // the URL that url varies
 	template string         // migrated, and nobody connects to it
 	shared   string         // migrated, for all tests
+	params   string         // of envParams
 }
 
 // shared is this binary's server. One a process is the point: a start takes a second.
@@ -76,7 +81,7 @@ func stop() error {
 
 // open starts or finds the server and makes the template and the shared database.
 func open(ctx context.Context) (*instance, error) {
-	s := &instance{base: os.Getenv(envURL)}
+	s := &instance{base: os.Getenv(envURL), params: os.Getenv(envParams)}
 	if s.base == "" {
 		set, err := settings(os.Getenv(envSettings))
 		if err != nil {
@@ -166,6 +171,19 @@ func (s *instance) url(database string) string {
 		panic(err) // prepare has parsed it
 	}
 	u.Path = "/" + database
+	return u.String()
+}
+
+// testURL is url with the parameters of envParams.
+func (s *instance) testURL(database string) string {
+	u, err := url.Parse(s.url(database))
+	if err != nil {
+		panic(err) // it comes from one
+	}
+	if u.RawQuery != "" && s.params != "" {
+		u.RawQuery += "&"
+	}
+	u.RawQuery += s.params
 	return u.String()
 }
 

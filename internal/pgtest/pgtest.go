@@ -49,7 +49,7 @@ func Main(m *testing.M, checks ...func() error) {
 // for those whose rows have a name of their own.
 func URL(tb testing.TB) string {
 	tb.Helper()
-	return server(tb).url(server(tb).shared)
+	return server(tb).testURL(server(tb).shared)
 }
 
 // Pool is a pool on the shared migrated database, closed when the test ends.
@@ -134,7 +134,7 @@ func database(tb testing.TB, template string) string {
 			tb.Error(err)
 		}
 	})
-	return s.url(name)
+	return s.testURL(name)
 }
 
 // databaseName is a name that no other test has, on a server shared with others too.
