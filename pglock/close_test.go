@@ -34,7 +34,7 @@ func working(t *testing.T, c *pglock.Client, name string, finish <-chan struct{}
 func TestClose_WaitsForTheWorkAndKeepsItsLeaseAlive(t *testing.T) {
 	t.Parallel()
 	pool, name, other := pgtest.Pool(t), pgtest.Name(t), pgtest.Name(t)
-	c := client(t, pool, pglock.Config{TTL: short, RenewEvery: often})
+	c := client(t, pool, pglock.Config{TTL: long, RenewEvery: often})
 	finish := make(chan struct{})
 	cause, result := working(t, c, name, finish)
 	acquire(t, c, other, nil)

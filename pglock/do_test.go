@@ -86,7 +86,7 @@ func TestDo_ReleaseByAnOperatorIsALoss(t *testing.T) {
 func TestDo_KeepsTheLeaseUntilTheWorkReturned(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
-	c := client(t, pool, pglock.Config{TTL: short, RenewEvery: often})
+	c := client(t, pool, pglock.Config{TTL: long, RenewEvery: often})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := c.Do(ctx, name, nil, func(ctx context.Context, l *pglock.Lease) error {
 		cancel()
