@@ -138,7 +138,7 @@ func TestTryAcquire_BusyWritesNoWALAndTakesNoTransaction(t *testing.T) {
 	_, pool := server(t, map[string]string{
 		"autovacuum": "off", "checkpoint_timeout": "1h", "wal_level": "minimal", "max_wal_senders": "0",
 	})
-	c := client(t, pool, pglock.Config{TTL: time.Hour})
+	c := client(t, pool, pglock.Config{TTL: time.Hour, FenceTimeout: time.Hour})
 	held, fenced, reserved := pgtest.Name(t), pgtest.Name(t), pgtest.Name(t)
 	acquire(t, c, held, nil)
 	tx, err := acquire(t, c, fenced, nil).BeginTx(t.Context(), pgx.TxOptions{})
