@@ -145,6 +145,40 @@ func TestRun_InAPartitionTheCommandEndsBeforeTheLease(t *testing.T) {
 	}
 }
 
+// The other kind of partition: connections break, and new ones are refused at once.
+func TestRun_WithoutAServerTheCommandEndsBeforeTheLease(t *testing.T) {
+	t.Parallel()
+	for kind, manners := range mannersOfAll {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			url, proxy := throughProxy(t)
+			b := startBeating(t, url, []string{"--ttl", "3s"}, manners)
+			proxy.Cut()
+			want(t, b.wait(), 76, "was lost while the command ran: it could not be renewed in time; the command was ended with SIGTERM")
+			b.diedInTime(t)
+		})
+	}
+}
+
+// A command that stopped itself can't hear SIGTERM before it is continued.
+func TestRun_ItsStoppedCommandEndsBeforeTheLease(t *testing.T) {
+	t.Parallel()
+	for kind, manners := range mannersOfAll {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			url, proxy := throughProxy(t)
+			b := startBeating(t, url, []string{"--ttl", "3s"}, manners)
+			for _, file := range b.deaths {
+				l, _ := readLife(file)
+				signalTo(t, int(l.pid), syscall.SIGSTOP)
+			}
+			proxy.SetStall(true)
+			want(t, b.wait(), 76, "was lost while the command ran")
+			b.diedInTime(t)
+		})
+	}
+}
+
 func TestRun_KilledItsCommandEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	for kind, manners := range mannersOfAll {

@@ -96,7 +96,7 @@ type heldError struct {
 }
 
 func (e *heldError) Error() string {
-	how := "to wait for it, use --wait"
+	how := "to wait for it, leave --no-wait out"
 	if e.waited > 0 {
 		how = "waited " + cli.Duration(e.waited)
 	}
@@ -263,7 +263,7 @@ func (r renewals) TraceRenewEnd(context.Context, pglock.TraceRenewEndData) {
 // TraceWaitStart tells people at a terminal why nothing happens.
 func (renewals) TraceWaitStart(ctx context.Context, data pglock.TraceWaitStartData) context.Context {
 	if cli.ScreenOf(os.Stderr).Terminal && data.Held != nil {
-		note("waiting for lease %q, held by %s (token %d)", data.Held.Name, cli.Printable(data.Held.Holder), data.Held.Token)
+		note("waiting: %s", cli.Printable(cli.ExplainHeld(data.Held)))
 	}
 	return ctx
 }

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -46,6 +49,32 @@ func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, waiter.wait(), 0, "ran\n")
+}
+
+// Several at once: one command at a time, and each has its turn.
+func TestRun_OneCommandAtATime(t *testing.T) {
+	t.Parallel()
+	name, file := pgtest.Name(t), t.TempDir()+"/log"
+	all := make([]*started, 5)
+	for i := range all {
+		all[i] = startRun(t, pgtest.URL(t), name, "--", "sh", "-c", fmt.Sprintf("echo in %d >>%s; sleep 0.1; echo out %d >>%s", i, file, i, file))
+	}
+	for _, s := range all {
+		want(t, s.wait(), 0, "")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		if strings.Replace(lines[i], "in ", "out ", 1) != lines[i+1] {
+			t.Errorf("two ran at once: %q", lines)
+		}
+	}
+	if len(lines) != 2*len(all) {
+		t.Errorf("not each had its turn: %q", lines)
+	}
 }
 
 // heard leaves out what this process was started to ignore, as under nohup: a run that

@@ -204,6 +204,9 @@ func (p *Proxy) Break() {
 	}
 }
 
+// Cut breaks all connections and refuses new ones, for good.
+func (p *Proxy) Cut() { p.close() }
+
 // Redirect makes new connections go to the server of another url, as after a failover.
 // Those that there are stay: see Break.
 func (p *Proxy) Redirect(tb testing.TB, url string) {
