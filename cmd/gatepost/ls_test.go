@@ -154,6 +154,8 @@ func TestShow_TellsAllAboutAName(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := leases(t, url)
+	want(t, gatepost(t, url, "show", ""), 2, "invalid lease name: it is empty")
+	want(t, gatepost(t, url, "watch", strings.Repeat("n", 256)), 2, "invalid lease name: it has 256 bytes")
 	want(t, gatepost(t, url, "show", "nowhere"), 1, `"nowhere" was never acquired`)
 	want(t, gatepost(t, url, "show", "b/hold"), 1, "; did you mean b/held?")
 	want(t, gatepost(t, url, "show"), 2, "NAME is missing; usage: gatepost show NAME; for example: gatepost show reports/daily")

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -82,6 +84,7 @@ lease was lost while the command ran.`,
   gatepost migrate up    its tables, into a database of yours
   gatepost watch         who holds what, as it changes`,
 	}
+	root.PersistentPreRunE = onlyText
 	root.PersistentFlags().StringVar(&conn.url, "database-url", "", "the database, as postgres://role@host/database (default $DATABASE_URL, else the PG* variables)")
 	root.AddCommand(lsCommand(&conn), showCommand(&conn), watchCommand(&conn), runCommand(&conn), releaseCommand(&conn))
 	root.AddCommand(keysCommand(&conn), guardCommand(&conn), doctorCommand(&conn))
@@ -92,6 +95,24 @@ lease was lost while the command ran.`,
 	complete(root, &conn)
 	group(root)
 	return root
+}
+
+// onlyText refuses what no name in a database is. A command to run, and a directory, may be
+// any bytes.
+func onlyText(cmd *cobra.Command, args []string) (err error) {
+	if cmd.Name() != "run" && cmd.Name() != "man" {
+		for _, arg := range args {
+			if !recordable(arg) {
+				return cli.UsageError{Err: fmt.Errorf("%q is not text in UTF-8", arg)}
+			}
+		}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Name != "database-url" && !recordable(f.Value.String()) {
+			err = cli.UsageError{Err: fmt.Errorf("--%s %q is not text in UTF-8", f.Name, f.Value.String())}
+		}
+	})
+	return err
 }
 
 // usage makes a refused argument an error of usage.

@@ -129,6 +129,9 @@ func TestCommandLine_BadUseIsOneClearLine(t *testing.T) {
 		{2, `up takes no argument, but got "now"`, []string{"migrate", "up", "now"}},
 		{2, "", []string{"migrate", "up", "--database-url", "postgres://[::1"}},
 		{1, "no connection to the database", []string{"migrate", "up"}},
+		{2, `"a\xff" is not text in UTF-8`, []string{"show", "a\xff"}},
+		{2, `--prefix "\xff" is not text in UTF-8`, []string{"ls", "--prefix", "\xff"}},
+		{2, `--operation "\xff" is not text in UTF-8`, []string{"keys", "ls", "--operation", "\xff"}},
 		{0, "Usage:", []string{"--help"}},
 	} {
 		want(t, gatepost(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2", c.args...), c.code, c.part)

@@ -79,6 +79,7 @@ func TestRelease_TakesALeaseFromALiveHolder(t *testing.T) {
 
 func TestRelease_MeansOneAcquisitionOnly(t *testing.T) {
 	t.Parallel()
+	want(t, gatepost(t, pgtest.URL(t), "release", "", "--token", "4"), 2, "invalid lease name: it is empty")
 	url, pool, name := pgtest.URL(t), pgtest.Pool(t), pgtest.Name(t)
 	client := clientOn(t, pool, pglock.Config{Holder: "web-1"})
 	want(t, gatepost(t, url, "release", name, "--token", "7"), 1, "was never acquired")
@@ -87,7 +88,7 @@ func TestRelease_MeansOneAcquisitionOnly(t *testing.T) {
 	want(t, gatepost(t, url, "release", name), 2, "Give --token, as printed by: gatepost show "+name)
 	want(t, gatepost(t, url, "release", name, "--token", "0"), 2, "Give --token")
 	want(t, gatepost(t, url, "release", name, "--token", token, "--by", strings.Repeat("b", 1001)), 2, "1000 bytes")
-	want(t, gatepost(t, url, "release", name, "--token", token, "--reason", "\xff"), 2, "must be UTF-8")
+	want(t, gatepost(t, url, "release", name, "--token", token, "--reason", "\xff"), 2, "is not text in UTF-8")
 	want(t, gatepost(t, url, "release", name, "--token", "7"), 1, "nothing is changed: token 7 is not the current one of "+strconv.Quote(name)+": that is "+token+", of web-1")
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("a refused release harmed the lease: %v", err)

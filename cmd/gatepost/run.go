@@ -135,6 +135,8 @@ func (o *runOptions) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--ttl is %s; it must be at least 1s, for processes to be ended in time", o.ttl)
 	case o.ttl > mostTTL:
 		return fmt.Errorf("--ttl is %s; it must be at most 168h, for a holder that is gone to be noticed", o.ttl)
+	case len(o.holder) > 255 || !recordable(o.holder):
+		return errors.New("--holder must be at most 255 bytes of UTF-8 without NUL")
 	case flags.Changed("wait") && o.noWait:
 		return errors.New("--wait and --no-wait exclude each other")
 	case o.wait < 0:

@@ -37,13 +37,14 @@ func TestRun_KeepsTheCommandsExitCode(t *testing.T) {
 func TestRun_ACommandThatCannotRunTakesNoLease(t *testing.T) {
 	t.Parallel()
 	name := pgtest.Name(t)
-	want(t, runs(t, name, "--", "no-such-command-here"), 127, "no-such-command-here")
-	want(t, runs(t, name, "--", "/etc/passwd"), 126, "permission denied")
+	want(t, runs(t, name, "--", "no-such-command-here"), 127, "gatepost: can't run no-such-command-here: executable file not found in $PATH\n")
+	want(t, runs(t, name, "--", "/no/such\x1bfile"), 127, `gatepost: can't run /no/such\x1bfile: no such file or directory`+"\n")
+	want(t, runs(t, name, "--", "/etc/passwd"), 126, "gatepost: can't run /etc/passwd: permission denied\n")
 	want(t, gatepost(t, pgtest.URL(t), "show", name), 1, "never acquired")
 	// One that the system refuses only when it starts.
 	file := t.TempDir() + "/command"
 	write(t, file, "#!/no/such/interpreter\n")
-	want(t, runs(t, name, "--", file), 127, "no such file")
+	want(t, runs(t, name, "--", file), 127, "gatepost: can't run "+file+": no such file")
 	want(t, gatepost(t, pgtest.URL(t), "show", name), 0, "STATE     free for")
 	// And one that shells run.
 	write(t, file, "echo a script without a first line; exit 5")
@@ -76,6 +77,7 @@ func TestRun_BadUseIsOneClearLine(t *testing.T) {
 		{"exclude each other", []string{"--no-wait", "n", "--wait", "1s", "--", "true"}},
 		{"can't be negative", []string{"n", "--wait=-1s", "--", "true"}},
 		{"at most a third of --ttl", []string{"n", "--ttl", "3s", "--grace", "2s", "--", "true"}},
+		{"--holder must be at most 255 bytes of UTF-8 without NUL", []string{"n", "--holder", strings.Repeat("h", 256), "--", "true"}},
 		{"unknown flag: --nope", []string{"n", "--nope", "--", "true"}},
 		{`--ttl can't be "soon": a time is a number with its unit`, []string{"n", "--ttl", "soon", "--", "true"}},
 		{"invalid lease name", []string{"", "--", "true"}},

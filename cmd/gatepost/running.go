@@ -79,9 +79,6 @@ func (o *runOptions) acquire(ctx context.Context, conn *connection, name string,
 		opts.Wait = pglock.NoWait
 	}
 	lease, err := client.Acquire(ctx, name, opts)
-	if errors.Is(err, pglock.ErrInvalidName) {
-		err = cli.UsageError{Err: err}
-	}
 	if held, ok := errors.AsType[*pglock.HeldError](err); ok {
 		err = &heldError{held: held, waited: o.wait, err: err}
 	}
@@ -204,11 +201,26 @@ func note(format string, args ...any) {
 
 // notStarted is an error with the exit code that shells use.
 func notStarted(err error) error {
-	note("%s", err)
+	note("%s", cli.Printable(cannotRun(err)))
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return cli.CodeError(exitNotFound)
 	}
 	return cli.CodeError(exitCannotRun)
+}
+
+// cannotRun says which command, and why; the words of package exec are for programmers.
+func cannotRun(err error) string {
+	if failed, ok := errors.AsType[*job.StartError](err); ok {
+		return fmt.Sprintf("can't run %s: %s", failed.Path, failed.Err)
+	}
+	name, reason := "the command", err
+	if failed, ok := errors.AsType[*exec.Error](err); ok {
+		name, reason = failed.Name, failed.Err
+	}
+	if failed, ok := errors.AsType[*fs.PathError](reason); ok {
+		reason = failed.Err
+	}
+	return fmt.Sprintf("can't run %s: %s", name, reason)
 }
 
 // lostError says that a lease was lost while its command ran.

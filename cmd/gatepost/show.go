@@ -74,11 +74,11 @@ type portrait struct {
 }
 
 func readPortrait(ctx context.Context, db database, name string) (portrait, error) {
-	waiting, err := operator.Waiters(ctx, db.pool, name) // first: a standby, which may lag, is noticed by that
+	info, err := db.client.Get(ctx, name)
 	if err != nil {
 		return portrait{}, err
 	}
-	info, err := db.client.Get(ctx, name)
+	waiting, err := operator.Waiters(ctx, db.pool, name) // a standby, which may lag, is noticed by that
 	if err != nil {
 		return portrait{}, err
 	}

@@ -106,7 +106,7 @@ func ExitCode(err error) int {
 		return ExitDone
 	case passed:
 		return int(code)
-	case usage:
+	case usage, errors.Is(err, pglock.ErrInvalidName):
 		return ExitUsage
 	case errors.Is(err, pglock.ErrHeld), errors.Is(err, idem.ErrInProgress):
 		return ExitHeld
