@@ -71,12 +71,16 @@ func ExampleGuards() {
 	}
 	for _, guard := range guards {
 		if guard.Table.Sanitize() == table.Sanitize() {
-			fmt.Println(guard.Table[1], "by column", guard.LeaseColumn, "holes:", guard.Holes)
+			fmt.Println(guard.Table[1], "by column", guard.LeaseColumn)
+			for _, hole := range guard.Holes {
+				fmt.Println("hole:", hole.Table[1], hole.Problem)
+			}
 		}
 	}
 	removed, err := pglock.UnguardTable(ctx, pool, table)
 	fmt.Println("removed:", removed, err)
 	// Output:
-	// ledger by column lease holes: [{[public ledger_0] unguarded}]
+	// ledger by column lease
+	// hole: ledger_0 unguarded
 	// removed: true <nil>
 }

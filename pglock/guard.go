@@ -27,22 +27,30 @@ type Guard struct {
 
 // A GuardHole is a part of a guarded table that is open.
 type GuardHole struct {
-	Table   pgx.Identifier // the table itself, a partition or a child
-	Problem GuardProblem
+	Table     pgx.Identifier // the table itself, a partition or a child
+	Problem   GuardProblem
+	RenamedTo string // the LeaseColumn's name now, with GuardColumnMissing; empty when it was dropped
 }
 
-// GuardProblem says what is wrong with a guard. GuardTable, called again, mends what is
-// missing.
+// GuardProblem says what is wrong with a guard. GuardTable, called again, mends it: with
+// the column's name where it was renamed, and with another where it was dropped.
 type GuardProblem string
 
 // What can be wrong with a guard.
 const (
-	// GuardMissing is of a partition or a child that came after the guard. TRUNCATE of
-	// the partition passes, and everything that names the child.
+	// GuardMissing is of a partition or a child that came after the guard, or whose trigger
+	// for statements was dropped. TRUNCATE of the partition passes, and everything that
+	// names the child.
 	GuardMissing GuardProblem = "unguarded"
-	// GuardDisabled is of triggers that were disabled: ALTER TABLE ... ENABLE TRIGGER.
+	// GuardStatementMissing is of a table whose trigger for statements was dropped, or
+	// changed to fire for less: TRUNCATE passes, statements that touch no row, and a
+	// transaction that sets gatepost.fenced by hand.
+	GuardStatementMissing GuardProblem = "statement"
+	// GuardDisabled is of triggers that were disabled.
 	GuardDisabled GuardProblem = "disabled"
-	// GuardRowsMissing is of triggers for rows that were dropped.
+	// GuardRowsMissing is of triggers for rows that were dropped or changed to fire for
+	// less, or that a table lacks which came to be a partition or a child of one that is
+	// not guarded: writes through that one pass.
 	GuardRowsMissing GuardProblem = "rows"
 	// GuardColumnMissing is of a LeaseColumn that was renamed or dropped: writes are
 	// refused, unless the transaction holds the lease that the column names.
@@ -135,7 +143,7 @@ func Guards(ctx context.Context, db DBTX) ([]Guard, error) {
 		}
 		if row.Problem != "" {
 			guard := &guards[len(guards)-1]
-			guard.Holes = append(guard.Holes, GuardHole{pgx.Identifier{row.HoleSchema, row.HoleName}, GuardProblem(row.Problem)})
+			guard.Holes = append(guard.Holes, GuardHole{pgx.Identifier{row.HoleSchema, row.HoleName}, GuardProblem(row.Problem), row.RenamedTo})
 		}
 	}
 	return guards, nil

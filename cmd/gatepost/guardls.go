@@ -24,14 +24,19 @@ func guardLsCommand(conn *connection) *cobra.Command {
   TABLE       the table; its partitions and children are guarded with it
   GUARDED BY  the lease whose fence it demands, or the column that names it
   OPEN        what passes by the guard:
-              unguarded  a partition or child that came after the guard:
-                         TRUNCATE of the partition, all that names the child
-              disabled   triggers that don't fire: they need ALTER TABLE ...
-                         ENABLE TRIGGER
-              rows       triggers for rows that were dropped
+              unguarded  a partition or child that came after the guard, or
+                         lost it: TRUNCATE of the partition, all that names
+                         the child
+              statement  the trigger for statements was dropped or changed:
+                         TRUNCATE, statements that touch no row
+              disabled   triggers that don't fire
+              rows       triggers for rows were dropped or changed, or are
+                         missing although it became a partition or child of a
+                         table that is not guarded: what goes through that
               column     the column was renamed or dropped
 
-gatepost guard add closes all of these but the disabled ones.`,
+gatepost guard add closes all of these; for the last, with the column's new name.
+What passes by any guard is listed in docs/guards.md.`,
 		Example: `  gatepost guard ls
   gatepost guard ls --json | jq -r '.[] | select(.holes != []) | .name'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
