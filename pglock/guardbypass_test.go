@@ -226,6 +226,24 @@ func TestGuardTable_ReplacesAGuardThatLostItsStatementTrigger(t *testing.T) {
 	if n := value[int](t, pool, `SELECT count(*)::int FROM pg_trigger WHERE tgrelid = 'g'::regclass AND tgargs = 'column\000b\000'`); n != 4 {
 		t.Errorf("%d triggers of 4 are for the new column", n)
 	}
+	exec(t, pool, "DROP TRIGGER gatepost_guard ON g")
+	guard(t, pool, "g", byLease("a"))
+	if n := value[int](t, pool, `SELECT count(*)::int FROM pg_trigger WHERE tgrelid = 'g'::regclass`); n != 1 {
+		t.Errorf("of the replaced guard, there are %d triggers, want 1", n)
+	}
+}
+
+// A partition has no other guard than its parent.
+func TestGuardTable_RefusesAnotherLeaseForAPartition(t *testing.T) {
+	t.Parallel()
+	pool, _ := partitioned(t, byColumn("lease"))
+	exec(t, pool, "CREATE TABLE g4 PARTITION OF g FOR VALUES IN (4)")
+	for _, table := range []string{"g1", "g4"} {
+		err := pglock.GuardTable(t.Context(), pool, pgx.Identifier{table}, byLease("b"))
+		if codeOf(err) != "42710" {
+			t.Errorf("%s under another lease: %v", table, err)
+		}
+	}
 }
 
 // Names that a collation takes for equal are different leases.
