@@ -56,6 +56,58 @@ func (q *Queries) FunctionList(ctx context.Context) ([]FunctionListRow, error) {
 	return items, nil
 }
 
+const GuardImpostors = `-- name: GuardImpostors :many
+SELECT
+    cn.nspname::text AS table_schema,
+    c.relname::text AS table_name,
+    t.tgname::text AS name,
+    (pn.nspname::text || '.' || p.proname::text)::text AS function
+FROM pg_catalog.pg_trigger AS t
+JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
+JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
+WHERE t.tgname IN ('gatepost_guard', 'gatepost_guard_insert', 'gatepost_guard_update', 'gatepost_guard_delete')
+    AND NOT t.tgisinternal
+    AND (pn.nspname <> 'gatepost' OR p.proname NOT IN ('guard_row', 'guard_statement') OR t.tgnargs <> 2)
+    AND t.tgparentid = 0
+ORDER BY 1, 2, 3
+`
+
+type GuardImpostorsRow struct {
+	TableSchema string
+	TableName   string
+	Name        string
+	Function    string
+}
+
+// GuardImpostors reads the triggers that have the name of a guard's, and neither its
+// functions nor its arguments.
+func (q *Queries) GuardImpostors(ctx context.Context) ([]GuardImpostorsRow, error) {
+	rows, err := q.db.Query(ctx, GuardImpostors)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GuardImpostorsRow
+	for rows.Next() {
+		var i GuardImpostorsRow
+		if err := rows.Scan(
+			&i.TableSchema,
+			&i.TableName,
+			&i.Name,
+			&i.Function,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const GuardOwned = `-- name: GuardOwned :many
 SELECT DISTINCT (cn.nspname::text || '.' || c.relname::text)::text AS table_name
 FROM pg_catalog.pg_trigger AS t
@@ -64,7 +116,7 @@ JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
 JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
 WHERE pn.nspname = 'gatepost'
-    AND p.proname = 'guard_statement'
+    AND p.proname IN ('guard_row', 'guard_statement')
     AND pg_has_role($1::text, c.relowner, 'USAGE')
 ORDER BY 1
 `
@@ -91,7 +143,7 @@ func (q *Queries) GuardOwned(ctx context.Context, role string) ([]string, error)
 }
 
 const GuardSubscribed = `-- name: GuardSubscribed :many
-SELECT (cn.nspname::text || '.' || c.relname::text)::text AS table_name, s.subname::text AS subscription
+SELECT DISTINCT (cn.nspname::text || '.' || c.relname::text)::text AS table_name, s.subname::text AS subscription
 FROM pg_catalog.pg_trigger AS t
 JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
@@ -100,7 +152,7 @@ JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
 JOIN pg_catalog.pg_subscription_rel AS r ON r.srrelid = c.oid
 JOIN pg_catalog.pg_subscription AS s ON s.oid = r.srsubid
 WHERE pn.nspname = 'gatepost'
-    AND p.proname = 'guard_statement'
+    AND p.proname IN ('guard_row', 'guard_statement')
     AND t.tgenabled = 'O'
 ORDER BY 1, 2
 `
