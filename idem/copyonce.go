@@ -49,8 +49,10 @@ type Counts struct {
 // right.
 //
 // On an error the transaction is to be rolled back; nothing of rows is in the
-// table then. Nine round trips and one pass over rows; needs TEMPORARY on the
-// database and SELECT and INSERT on the table.
+// table then. Nine round trips, or eight, and one pass over rows: integer keys that
+// rise from row to row, as those of a file's lines do, can't be equal, and are not
+// looked through for it. It needs TEMPORARY on the database and SELECT and INSERT on
+// the table.
 //
 // Errors: ErrInvalidKey (also for a row whose key has a NULL), ErrNoUniqueKey,
 // ErrRetryTx, ErrNotStored. A *pgconn.PgError of a value that PostgreSQL refuses

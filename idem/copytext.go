@@ -17,6 +17,7 @@ type copyText struct {
 	types *pgtype.Map
 	oids  []uint32
 	rows  pgx.CopyFromSource
+	keys  *ascent
 	n     int64
 	buf   []byte
 	value []byte // of one value, kept for its memory
@@ -27,8 +28,8 @@ type copyText struct {
 // copyBuffer is how many bytes are gathered before they are sent on.
 const copyBuffer = 64 << 10
 
-func newCopyText(types *pgtype.Map, oids []uint32, rows pgx.CopyFromSource) *copyText {
-	return &copyText{types: types, oids: oids, rows: rows}
+func newCopyText(types *pgtype.Map, oids []uint32, keys *ascent, rows pgx.CopyFromSource) *copyText {
+	return &copyText{types: types, oids: oids, keys: keys, rows: rows}
 }
 
 // Read gives whole rows while the buffer is small, and what is left of it.
@@ -60,6 +61,7 @@ func (c *copyText) addRow() error {
 	if len(values) != len(c.oids) {
 		return fmt.Errorf("row %d has %d values for %d columns", c.n, len(values), len(c.oids))
 	}
+	c.keys.add(values)
 	c.buf = strconv.AppendInt(c.buf, c.n, 10)
 	for i, v := range values {
 		c.buf = append(c.buf, '\t')

@@ -16,6 +16,7 @@ type staging struct {
 	oids    []uint32 // of the columns' types
 	hooked  bool     // something may change what an INSERT does with a row
 	ordinal string   // its column with the place in the input
+	rising  bool     // its keys are known to rise from row to row
 }
 
 // stagingTable is reached through pg_temp, so no table of the application's can
@@ -29,9 +30,11 @@ func (s *staging) load(ctx context.Context, rows pgx.CopyFromSource) (counts Cou
 	if counts.Rows, err = s.copyRows(ctx, rows); err != nil {
 		return Counts{}, err
 	}
-	distinct, err := s.distinct(ctx)
-	if err != nil {
-		return Counts{}, err
+	distinct := counts.Rows
+	if !s.rising {
+		if distinct, err = s.distinct(ctx); err != nil {
+			return Counts{}, err
+		}
 	}
 	counts.Duplicate = counts.Rows - distinct
 	// After the INSERT it also sees what a concurrent loader put there; but a
@@ -74,12 +77,14 @@ func (s *staging) create(ctx context.Context) error {
 // names the row and the column of one that it refuses.
 func (s *staging) copyRows(ctx context.Context, rows pgx.CopyFromSource) (int64, error) {
 	conn := s.tx.Conn()
-	text := newCopyText(conn.TypeMap(), s.oids, rows)
+	keys := newAscent(s.Target, s.oids)
+	text := newCopyText(conn.TypeMap(), s.oids, keys, rows)
 	tag, err := conn.PgConn().CopyFrom(ctx, text, "COPY "+stagingTable.Sanitize()+
 		" ("+columnList("", append([]string{s.ordinal}, s.Columns...))+") FROM STDIN (FORMAT text, ENCODING 'UTF8')")
 	if text.err != nil { // the source's own, which COPY only passes on
 		err = text.err
 	}
+	s.rising = !keys.broken
 	return tag.RowsAffected(), err
 }
 
@@ -128,6 +133,9 @@ func (s *staging) insertSQL() string {
 
 // firstSQL is the first row of each key.
 func (s *staging) firstSQL() string {
+	if s.rising {
+		return "SELECT * FROM " + stagingTable.Sanitize()
+	}
 	return "SELECT DISTINCT ON (" + columnList("", s.Key) + ") " + quote(s.ordinal) + ", " + columnList("", s.Columns) +
 		" FROM " + stagingTable.Sanitize() + " ORDER BY " + columnList("", s.Key) + ", " + quote(s.ordinal)
 }
