@@ -182,30 +182,48 @@ func (c *Client) inBackground(fn func()) (started bool) {
 // onControl runs fn over the control pool, and once more over a new connection when
 // the old one turns out to be dead: all that is sent there can be repeated. After Close it uses the application's pool.
 func (c *Client) onControl(ctx context.Context, fn func(*pgx.Conn) error) error {
-	again, err := c.onControlOnce(ctx, fn)
-	if again && ctx.Err() == nil {
-		_, err = c.onControlOnce(ctx, fn)
+	for first := true; ; {
+		next, err := c.onControlOnce(ctx, fn)
+		if next == giveUp || next == once && !first || ctx.Err() != nil {
+			return err
+		}
+		first = first && next == anew
 	}
-	return err
 }
 
-func (c *Client) onControlOnce(ctx context.Context, fn func(*pgx.Conn) error) (again bool, err error) {
+// next is what follows on a try over the control pool.
+type next int
+
+const (
+	giveUp next = iota // or it was done
+	once               // the connection, or its pool, failed: the next may be better
+	anew               // nothing was sent, because another's failure had the pool replaced
+)
+
+func (c *Client) onControlOnce(ctx context.Context, fn func(*pgx.Conn) error) (then next, err error) {
 	pool, err := c.control.get(ctx)
 	if errors.Is(err, ErrClosed) {
 		pool, err = c.pool, nil
 	}
 	if err != nil {
-		return false, err
+		return giveUp, err
 	}
 	err = onPool(ctx, pool, fn)
 	if err == nil || errors.Is(err, pgx.ErrNoRows) {
-		return false, err
+		return giveUp, err
 	}
-	dead := !answered(err)
-	if dead {
+	replaced := c.control.isReplaced(pool)
+	if _, unsent := errors.AsType[*notSentError](err); unsent && replaced {
+		return anew, err
+	}
+	if !answered(err) {
 		c.control.replace(pool)
+		return once, err
 	}
-	return dead || c.control.isReplaced(pool), err // by another's failure, perhaps
+	if replaced {
+		return once, err
+	}
+	return giveUp, err
 }
 
 // runner runs something on a connection: onControl or onApp.

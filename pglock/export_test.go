@@ -1,10 +1,12 @@
 package pglock
 
 import (
+	"context"
 	"net"
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/jackc/pgx/v5"
 )
 
 // Spread is over how much time the waiters of a lapsed lease come back.
@@ -77,3 +79,18 @@ func Drop(l *Lease) { _ = l.lose(ErrReleased) }
 // RenewAtOnce has a client renew at most so many leases in a statement. It is called
 // before the first is acquired.
 func RenewAtOnce(c *Client, n int) { c.beat.atOnce = n }
+
+// ReplaceControl is what a failure of somebody else's statement on the control pool does.
+func ReplaceControl(c *Client) {
+	c.control.mu.Lock()
+	own := c.control.own
+	c.control.mu.Unlock()
+	if own != nil {
+		c.control.replace(own)
+	}
+}
+
+// OnControl runs something over the control pool.
+func OnControl(ctx context.Context, c *Client, fn func(*pgx.Conn) error) error {
+	return c.onControl(ctx, fn)
+}

@@ -142,6 +142,30 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// Heartbeats that time out replace the control pool, again and again on a machine that has
+// no time: whoever waits for a connection of the old one gets one of the next.
+func TestControl_AReplacedPoolIsNobodysError(t *testing.T) {
+	t.Parallel()
+	var c *pglock.Client
+	var left atomic.Int32
+	pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) {
+		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if left.Add(-1) >= 0 {
+				pglock.ReplaceControl(c)
+			}
+			return nil
+		}
+	})
+	c = client(t, pool, pglock.Config{})
+	for range 20 {
+		left.Store(4)
+		if err := pglock.OnControl(t.Context(), c, func(conn *pgx.Conn) error { return conn.Ping(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		pglock.ReplaceControl(c) // so that the next call connects
+	}
+}
+
 // What cfg says of hooks and settings holds for the control connections too.
 func TestControl_KeepsTheApplicationsHooks(t *testing.T) {
 	t.Parallel()
