@@ -24,6 +24,7 @@ type conductor struct {
 	kinds     map[string]species
 
 	failover *failover // nil: there is no standby
+	intruder *intruder // nil: no table is guarded
 
 	mu   sync.Mutex
 	past []event
@@ -39,6 +40,11 @@ type event struct {
 func (c *conductor) run() {
 	c.t.Helper()
 	random := rand.New(rand.NewPCG(c.seed, 0))
+	stop := func() {}
+	if c.guards {
+		c.guard()
+		c.intruder, stop = c.intrude(c.t.Context())
+	}
 	c.hire()
 	start := time.Now()
 	plan := schedule(random, c.species, c.workers, c.length, c.ttl)
@@ -54,6 +60,7 @@ func (c *conductor) run() {
 	pause(c.t.Context(), time.Until(start.Add(c.length)))
 	faults.Wait()
 	c.retire()
+	stop()
 }
 
 // hire starts the workers, each behind a proxy of its own.
@@ -112,6 +119,25 @@ func (c *conductor) stop(f fault) {
 	c.processes[f.Worker].signal(syscall.SIGSTOP)
 	c.wait(f)
 	c.processes[f.Worker].signal(syscall.SIGCONT)
+}
+
+// starve gives it a tenth of the time, in slices, as a cgroup that is over its share.
+func (c *conductor) starve(f fault) {
+	const run, wait = 5 * time.Millisecond, 45 * time.Millisecond
+	for end := time.Now().Add(f.For); time.Now().Before(end); {
+		c.processes[f.Worker].signal(syscall.SIGSTOP)
+		pause(c.t.Context(), wait)
+		c.processes[f.Worker].signal(syscall.SIGCONT)
+		pause(c.t.Context(), run)
+	}
+}
+
+// shift steps a worker's wall clock by an hour, and back.
+func (c *conductor) shift(f fault) {
+	hours := []string{"1h", "-1h"}
+	c.processes[f.Worker].order("clock " + hours[f.Dice%2])
+	c.wait(f)
+	c.processes[f.Worker].order("clock 0s")
 }
 
 func (c *conductor) delay(f fault) {

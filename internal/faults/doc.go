@@ -33,6 +33,7 @@
 //	S4  at most one effect per key, and replays are identical to the byte
 //	S5  Lost is signalled before the lease expires on the server
 //	S6  no transaction is left aborted without an error, no acknowledged one is missing
+//	G   a guarded table takes no write without a fence (in every other run)
 //	L   a takeover comes in time; a process that is asked to end does
 //	P   porcupine finds an order of all operations that a lease with a fence allows
 //

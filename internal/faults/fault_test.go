@@ -40,6 +40,8 @@ var allSpecies = []species{
 	{"kill", 6, false, 0, 0.5, (*conductor).kill},
 	{"stop", 10, false, 0.1, 3, (*conductor).stop},
 	{"long stop", 2, false, 2, 10, (*conductor).stop},
+	{"starved", 4, false, 0.5, 3, (*conductor).starve},
+	{"client clock", 4, false, 0.5, 3, (*conductor).shift},
 	{"delay", 3, false, 0.5, 2, (*conductor).delay},
 	{"stall", 8, false, 0.1, 3, (*conductor).stall},
 	{"cut", 4, false, 0, 0, (*conductor).cut},

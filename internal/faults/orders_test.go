@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gatepost/gatepost/internal/wallclock"
 )
 
 // orders are faults that a worker has to make by itself.
@@ -29,6 +31,9 @@ func (w *worker) obey(ctx context.Context, input io.Reader, stop func()) {
 			return
 		case "prepare":
 			w.orders.set(0, argument)
+		case "clock":
+			d, _ := time.ParseDuration(argument)
+			wallclock.Step(d)
 		case "hang":
 			d, _ := time.ParseDuration(argument)
 			w.orders.set(d, "")

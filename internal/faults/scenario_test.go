@@ -32,6 +32,7 @@ type scenario struct {
 	defaults     map[string]string // of the database's sessions
 	once         *fault            // one that comes besides the others
 	withStandby  bool
+	guards       bool     // on the table of the fenced writes, and an intruder
 	env          []string // of the server
 	clock        string   // the file that steps its clock; empty: it is the machine's
 }
@@ -43,7 +44,8 @@ func newScenario(seed uint64) scenario {
 	levels := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 	return scenario{
 		seed: seed, length: *long, workers: 5, names: []string{"alpha", "beta", "gamma"}, species: allSpecies,
-		ttl: 800 * time.Millisecond, fenceTimeout: 2 * time.Second, poll: 250 * time.Millisecond,
+		guards: seed%2 == 0, // not always: a guard would make up for a fence that isn't one
+		ttl:    800 * time.Millisecond, fenceTimeout: 2 * time.Second, poll: 250 * time.Millisecond,
 		defaults: map[string]string{
 			"default_transaction_isolation": string(levels[seed%3]),
 			"synchronous_commit":            pick(random, []string{"on", "off"}),

@@ -45,7 +45,7 @@ func (c *conductor) check(h history) {
 	e.lossy = c.defaults["synchronous_commit"] == "off" && c.kinds["crash"].inject != nil
 	for _, check := range []func(*evidence){
 		(*evidence).tokensRise, (*evidence).fencesHold, (*evidence).ownersOnly, (*evidence).onceAKey,
-		(*evidence).lostInTime, (*evidence).answersHold, (*evidence).takenOver, (*evidence).linear,
+		(*evidence).lostInTime, (*evidence).answersHold, (*evidence).takenOver, (*evidence).guardsHold, (*evidence).linear,
 	} {
 		check(e)
 	}
