@@ -225,3 +225,19 @@ func TestGetAndList_TellWhatIsHeld(t *testing.T) {
 	_, err = c.List(t.Context(), &pglock.ListOptions{Limit: -1})
 	wantErr(t, err, pglock.ErrInvalidConfig)
 }
+
+// The names with a prefix are a range of the index, whose end must leave none out.
+func TestList_PrefixIsWhatNamesBeginWith(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{})
+	for _, suffix := range []string{"a", "a~", "a\u00e9", "a\U0010ffff", "a\x7f", "b", "~x", "\u00e9x", " x", "!"} {
+		acquire(t, c, name+suffix, nil)
+	}
+	for suffix, want := range map[string]int{"": 10, "a": 5, "a~": 1, "b": 1, "~": 1, "\u00e9": 1, " ": 1, "a\u00e9": 1, "c": 0, "%": 0} {
+		list, err := c.List(t.Context(), &pglock.ListOptions{Prefix: name + suffix})
+		if err != nil || len(list) != want {
+			t.Errorf("%d names begin with %q (%v), want %d", len(list), suffix, err, want)
+		}
+	}
+}

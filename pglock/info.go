@@ -51,8 +51,9 @@ func (c *Client) Get(ctx context.Context, name string) (*LeaseInfo, error) {
 	return &info, nil
 }
 
-// List reads names in their order. One statement on a pooled connection, no
-// lock; with a Prefix it still reads the index from After on.
+// List reads names in their order. One statement on a pooled connection, no lock. It
+// reads the names from After on until it has enough, also those that nobody holds: of a
+// million that are free that is most of a second. With a Prefix it reads no others.
 func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, error) {
 	if opts == nil {
 		opts = &ListOptions{}
@@ -65,7 +66,7 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, erro
 		limit = 1000
 	}
 	rows, err := lockdb.New(c.pool).LeaseList(ctx, lockdb.LeaseListParams{
-		Prefix: opts.Prefix, After: opts.After, Free: opts.Free, Most: int32(min(limit, 1<<30)),
+		Prefix: opts.Prefix, BeforeName: behind(opts.Prefix), After: opts.After, Free: opts.Free, Most: int32(min(limit, 1<<30)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", translate(err))
@@ -75,6 +76,15 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, erro
 		list[i] = infoOf(lockdb.LeaseGetRow(row))
 	}
 	return list, nil
+}
+
+// behind is the first text behind all that begin with a prefix, by their bytes. It is
+// empty where there may be none that each database's encoding has.
+func behind(prefix string) string {
+	if n := len(prefix) - 1; n >= 0 && prefix[n] >= ' ' && prefix[n] < '~' {
+		return prefix[:n] + string(prefix[n]+1)
+	}
+	return ""
 }
 
 func infoOf(row lockdb.LeaseGetRow) LeaseInfo {

@@ -81,18 +81,21 @@ SELECT
 FROM gatepost.leases AS l
 WHERE l.slot = $1
     AND l.name > $2::text
+    AND l.name >= $3::text
+    AND ($4::text = '' OR l.name < $4::text)
     AND starts_with(l.name, $3::text)
-    AND ($4::boolean OR (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp()))
+    AND ($5::boolean OR (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp()))
 ORDER BY l.name
-LIMIT $5
+LIMIT $6
 `
 
 type LeaseListParams struct {
-	Slot   int32
-	After  string
-	Prefix string
-	Free   bool
-	Most   int32
+	Slot       int32
+	After      string
+	Prefix     string
+	BeforeName string
+	Free       bool
+	Most       int32
 }
 
 type LeaseListRow struct {
@@ -108,12 +111,14 @@ type LeaseListRow struct {
 	LeftUs      int64
 }
 
-// LeaseList reads names in their order, from after a name on, without a lock.
+// LeaseList reads names in their order, from after a name on, without a lock. before_name
+// ends the names with the prefix for the index, where it is known; empty otherwise.
 func (q *Queries) LeaseList(ctx context.Context, arg LeaseListParams) ([]LeaseListRow, error) {
 	rows, err := q.db.Query(ctx, LeaseList,
 		arg.Slot,
 		arg.After,
 		arg.Prefix,
+		arg.BeforeName,
 		arg.Free,
 		arg.Most,
 	)

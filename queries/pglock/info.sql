@@ -16,7 +16,8 @@ FROM gatepost.leases AS l
 WHERE l.name = @name
     AND l.slot = @slot;
 
--- LeaseList reads names in their order, from after a name on, without a lock.
+-- LeaseList reads names in their order, from after a name on, without a lock. before_name
+-- ends the names with the prefix for the index, where it is known; empty otherwise.
 -- name: LeaseList :many
 SELECT
     l.name,
@@ -32,6 +33,8 @@ SELECT
 FROM gatepost.leases AS l
 WHERE l.slot = @slot
     AND l.name > @after::text
+    AND l.name >= @prefix::text
+    AND (@before_name::text = '' OR l.name < @before_name::text)
     AND starts_with(l.name, @prefix::text)
     AND (@free::boolean OR (l.nonce IS NOT NULL AND l.expires_at > clock_timestamp()))
 ORDER BY l.name
