@@ -54,9 +54,9 @@ WEAKENS  unlogged: gatepost.leases
            ALTER TABLE gatepost.leases SET LOGGED;
 
 NOTE     fillfactor: gatepost.leases
-         The fillfactor is 90, not 70: updates find no room in their page, and
+         The fillfactor is 90, not 45: updates find no room in their page, and
          have to write every index.
-           ALTER TABLE gatepost.leases SET (fillfactor = 70);
+           ALTER TABLE gatepost.leases SET (fillfactor = 45);
 `)
 	if !strings.HasSuffix(r.stdout, " checks: 1 thing weakens a promise, 1 note.\n") {
 		t.Errorf("it ends with %q", r.stdout)

@@ -30,17 +30,17 @@ func measureHeld(ctx context.Context, e *env, r *Result) error {
 	beats := &renewals{}
 	config := pglock.Config{TTL: 10 * time.Second, RenewEvery: heldEvery, Control: control, Tracer: beats}
 	return e.with(ctx, e.config, config, func(_ *pgxpool.Pool, client *pglock.Client) error {
-		if err := e.acquireMany(ctx, client); err != nil {
+		before, err := updates(ctx, e.admin)
+		if err != nil {
+			return err
+		}
+		if err := e.acquireMany(ctx, client); err != nil { // first ones: INSERTs, and no updates
 			return err
 		}
 		if err := beats.wait(ctx, 2); err != nil { // until those of one moment have met those of another
 			return err
 		}
 		sent, renewed := counter.of("LeaseRenew"), beats.renewed.Load()
-		before, err := updates(ctx, e.admin)
-		if err != nil {
-			return err
-		}
 		if err := beats.wait(ctx, heldBeats); err != nil {
 			return err
 		}

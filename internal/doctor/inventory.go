@@ -65,7 +65,7 @@ var inventory = []table{
 		"bytes int8 NOT NULL",
 		"created_at timestamptz NOT NULL",
 	}},
-	{name: "leases", fillfactor: 70, key: []string{"name", "slot"}, columns: []string{
+	{name: "leases", fillfactor: 45, key: []string{"name", "slot"}, columns: []string{
 		"name gatepost.lease_name NOT NULL",
 		"slot gatepost.lease_slot NOT NULL",
 		"token gatepost.lease_token NOT NULL",
@@ -79,7 +79,7 @@ var inventory = []table{
 		"reserved_for gatepost.lease_holder",
 		"reserved_until timestamptz",
 	}},
-	{name: "waiters", unlogged: true, fillfactor: 70, key: []string{"client", "waiter"}, columns: []string{
+	{name: "waiters", unlogged: true, fillfactor: 45, key: []string{"client", "waiter"}, columns: []string{
 		"client text NOT NULL",
 		"waiter int8 NOT NULL",
 		"name text NOT NULL",
