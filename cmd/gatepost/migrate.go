@@ -126,16 +126,26 @@ func heldText(n int64, holder string) string {
 }
 
 func migrateSQL() *cobra.Command {
-	return &cobra.Command{
+	var functions bool
+	cmd := &cobra.Command{
 		Use:   "sql",
 		Short: "Print the schema as plain SQL, for other migration tools",
 		Long: `Print all migrations as plain SQL, for another migration tool or a review. It
 needs no database. Don't mix the two ways: gatepost migrate up doesn't know
-what another tool applied.`,
+what another tool applied.
+
+With --functions it prints what makes the functions of this version again, in
+place, where gatepost doctor found one that was changed or dropped. Triggers and
+privileges stay. It is for a database that is up to date, and needs its owner.`,
 		Example: `  gatepost migrate sql > gatepost.sql
-  gatepost migrate sql | psql --single-transaction`,
+  gatepost migrate sql | psql --single-transaction
+  gatepost migrate sql --functions | psql "$DATABASE_URL"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := migrations.SQL()
+			source := migrations.SQL
+			if functions {
+				source = migrations.FunctionsSQL
+			}
+			text, err := source()
 			if err != nil {
 				return err
 			}
@@ -143,6 +153,8 @@ what another tool applied.`,
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&functions, "functions", false, "only the functions, made again in place")
+	return cmd
 }
 
 func migrateGrants() *cobra.Command {

@@ -3,7 +3,7 @@
 // next holder off, a role that lacks a privilege.
 //
 // It only reads, in one READ ONLY transaction with a statement_timeout of its own, and
-// reads no nonce. It works with a role that may only read; what that role can't see is
+// reads no nonce; its search_path is the system's alone. It works with a role that may only read; what that role can't see is
 // told, and never taken for healthy. What it finds is history when it arrives.
 package doctor
 
@@ -108,7 +108,11 @@ func (e *examination) run(ctx context.Context) error {
 func (e *examination) begin(ctx context.Context, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(ctx, patience*e.opts.Timeout)
 	defer cancel()
-	// The planner takes the sets of transactions for large, and compiling costs seconds.
+	// The planner takes the sets of transactions for large, and compiling costs seconds. The
+	// path first: an operator in somebody's schema must not answer for the system's.
+	if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)`); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true), set_config('jit', 'off', true)`,
 		fmt.Sprint(max(1, e.opts.Timeout.Milliseconds())))
 	if err != nil {

@@ -16,17 +16,6 @@ func InventoryNames() (names []string) {
 	return names
 }
 
-// FunctionNames are the functions that the inventory has, in order, as often as they
-// exist.
-func FunctionNames() (names []string) {
-	for _, f := range functions {
-		for range f.count {
-			names = append(names, f.name)
-		}
-	}
-	return names
-}
-
 // Constraint is one that the inventory has.
 type Constraint struct{ Of, Name, Definition string }
 

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/gatepost/gatepost/gen/doctordb"
-	"github.com/gatepost/gatepost/internal/doctor"
 )
 
 func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
@@ -88,19 +85,6 @@ func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
 			},
 			[]string{"subscribed weakens public.orders"},
 		},
-
-		"not as its owner": {nil, []string{"ALTER FUNCTION gatepost.guard_row() SECURITY INVOKER"}, []string{"function weakens gatepost.guard_row()"}},
-		"no search_path": {
-			nil,
-			[]string{"ALTER FUNCTION gatepost.try_fence(text, integer, bigint, uuid) RESET search_path"},
-			[]string{"function weakens gatepost.try_fence(name text, slot integer, token bigint, nonce uuid, OUT verdict text, OUT current bigint)"},
-		},
-		"no search_path in a WHEN": {nil, []string{"ALTER FUNCTION gatepost.fenced(text) RESET search_path"}, []string{"function weakens gatepost.fenced(lease text)"}},
-		"another search_path": {
-			nil,
-			[]string{"ALTER FUNCTION gatepost.hold_fences() SET search_path = public, pg_catalog"},
-			[]string{"function weakens gatepost.hold_fences()"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,32 +149,6 @@ func TestGuards_ManyPartitionsAreOneFinding(t *testing.T) {
 	if got := found(examine(t, url, patient())); len(got) != 0 {
 		t.Errorf("after its remedy it finds %q", got)
 	}
-}
-
-func TestFunctions_AreThoseOfTheMigrations(t *testing.T) {
-	t.Parallel()
-	url := healthy.database(t)
-	rows, err := doctordb.New(connect(t, url)).FunctionList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := doctor.FunctionNames()
-	var found []string
-	for _, row := range rows {
-		found = append(found, row.Name)
-	}
-	if !slices.Equal(found, names) {
-		t.Errorf("the migrations make the functions %q, the inventory has %q", found, names)
-	}
-	run(t, url, "DROP FUNCTION gatepost.present(text, integer, bigint, uuid)")
-	if got := examineNames(t, url); !slices.Equal(got, []string{"function weakens gatepost.present"}) {
-		t.Errorf("without one it found %q", got)
-	}
-}
-
-func examineNames(t *testing.T, url string) []string {
-	t.Helper()
-	return found(examine(t, url, patient()))
 }
 
 // The owner of a guarded table can take the guard off.

@@ -151,7 +151,7 @@ func checkExtraIndexes(ctx context.Context, v *visit) error {
 		return err
 	}
 	for _, i := range indexes {
-		if i.TableName != leaseTable || !slices.ContainsFunc(i.Columns, changes) {
+		if i.TableName != leaseTable || !slices.ContainsFunc(i.Columns, beats) {
 			continue
 		}
 		columns := strings.Join(i.Columns, ", ")
@@ -166,5 +166,5 @@ func checkExtraIndexes(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// changes says so of a column; an expression, which has no name, may read any.
-func changes(column string) bool { return column == "" || slices.Contains(changing, column) }
+// beats says that a heartbeat changes a column; an expression, which has no name, may read any.
+func beats(column string) bool { return column == "" || slices.Contains(changing, column) }

@@ -66,9 +66,13 @@ func TestSchema_MissingIsOneFindingAndSkipsTheRest(t *testing.T) {
 func TestSchema_NothingDependsOnSearchPath(t *testing.T) {
 	t.Parallel()
 	url := healthy.database(t)
-	run(t, url, "CREATE SCHEMA trap", "CREATE TABLE trap.pg_index ()", "CREATE FUNCTION trap.age(xid) RETURNS integer LANGUAGE sql AS 'SELECT 1 / 0'")
-	for _, path := range []string{"gatepost,public", "pg_catalog,gatepost", "nowhere"} {
-		if got := found(examine(t, url+"&search_path="+path, patient())); len(got) != 0 {
+	run(t, url, "CREATE SCHEMA trap", "CREATE FUNCTION trap.never(name, name) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+		"CREATE OPERATOR trap.= (LEFTARG = name, RIGHTARG = name, FUNCTION = trap.never)", "ALTER TABLE gatepost.fences SET UNLOGGED",
+		"CREATE FUNCTION trap.never(name, text) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+		"CREATE OPERATOR trap.= (LEFTARG = name, RIGHTARG = text, FUNCTION = trap.never)",
+		"CREATE TABLE trap.pg_index ()", "CREATE FUNCTION trap.age(xid) RETURNS integer LANGUAGE sql AS 'SELECT 1 / 0'")
+	for _, path := range []string{"gatepost,public", "pg_catalog,gatepost", "nowhere", "trap,pg_catalog"} {
+		if got := found(examine(t, url+"&search_path="+path, patient())); !slices.Equal(got, []string{"unlogged weakens gatepost.fences"}) {
 			t.Errorf("with search_path %s it found %q", path, got)
 		}
 	}

@@ -1,15 +1,24 @@
--- FunctionList reads Gatepost's functions: whether they run as their owner, and whether
--- they name their search_path.
+-- FunctionList reads Gatepost's functions, with all that decides what a call does.
 -- name: FunctionList :many
 SELECT
     p.proname::text AS name,
     pg_get_function_identity_arguments(p.oid)::text AS arguments,
+    l.lanname::text AS language,
+    (CASE p.provolatile WHEN 'i' THEN 'IMMUTABLE' WHEN 's' THEN 'STABLE' ELSE 'VOLATILE' END)::text AS volatility,
+    p.proisstrict AS strict,
     p.prosecdef AS definer,
-    coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)::boolean AS path
+    coalesce(array_to_string(p.proconfig, E'\n'), '')::text AS config,
+    coalesce(p.prosrc, '')::text AS body,
+    (p.prokind = 'f' AND p.proparallel = 'u' AND NOT p.proleakproof AND p.prosqlbody IS NULL)::boolean AS plain,
+    EXISTS (
+        SELECT
+        FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS g
+        WHERE g.grantee = 0
+    )::boolean AS everybody
 FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
 WHERE n.nspname = 'gatepost'
-    AND p.prokind = 'f'
 ORDER BY p.proname, 2;
 
 -- GuardImpostors reads the triggers that have the name of a guard's, and neither its
