@@ -168,6 +168,9 @@ func TestHelp_FitsEightyColumns(t *testing.T) {
 		if r.code != 0 || !strings.Contains(r.stdout, "Usage:\n") {
 			t.Errorf("%q printed %q, exit code %d", words, r.stdout, r.code)
 		}
+		if len(words) == 1 && strings.Contains(r.stdout, "Available Commands:") && strings.Contains(r.stdout, "gatepost "+words[0]+" [flags]\n") {
+			t.Errorf("%q says that it runs without a subcommand", words)
+		}
 		for line := range strings.Lines(r.stdout) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 && !strings.Contains(tables.String(), line) {
 				t.Errorf("%q has a line of %d columns: %q", words, n, line)
