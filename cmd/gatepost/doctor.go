@@ -29,7 +29,8 @@ between; and with --role what that role lacks.
   UNSEEN   this role may not look there; the grant that would help is told
   FAILED   a check could not be made
 
-Each comes with the remedy: SQL, or a command. doctor itself only reads, in one
+Each comes with the remedy: SQL, or a command; with --json each line of it has a
+kind, "sql", "shell" or "text", which is for people. doctor itself only reads, in one
 READ ONLY transaction, and no nonce. Any role may run it; to a member of
 pg_monitor that may SELECT from Gatepost's tables nothing is UNSEEN.
 
@@ -37,7 +38,7 @@ Exit codes: 0 when there are at most notes, 1 when something weakens a promise
 or a check failed.`,
 		Example: `  gatepost doctor
   gatepost doctor --role app
-  gatepost doctor --json | jq -r '.checks[].findings[].remedy[]'`,
+  gatepost doctor --json | jq -r '.checks[].findings[].remedy[].text'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Timeout < time.Millisecond || opts.FenceTimeout < time.Millisecond {

@@ -25,10 +25,15 @@ type checkJSON struct {
 }
 
 type findingJSON struct {
-	Severity string   `json:"severity"` // weakens, note
-	Object   string   `json:"object"`
-	Finding  string   `json:"finding"`
-	Remedy   []string `json:"remedy"`
+	Severity string       `json:"severity"` // weakens, note
+	Object   string       `json:"object"`
+	Finding  string       `json:"finding"`
+	Remedy   []remedyJSON `json:"remedy"`
+}
+
+type remedyJSON struct {
+	Kind string `json:"kind"` // sql, shell, text
+	Text string `json:"text"`
 }
 
 type unseenJSON struct {
@@ -45,7 +50,7 @@ func reportJSON(r *doctor.Report) doctorJSON {
 	for _, result := range r.Results {
 		c := checkJSON{result.Check, result.Looks, []findingJSON{}, []unseenJSON{}, result.Failed, result.Skipped}
 		for _, f := range result.Findings {
-			c.Findings = append(c.Findings, findingJSON{string(f.Severity), f.Object, f.Text, append([]string{}, f.Remedy...)})
+			c.Findings = append(c.Findings, findingJSON{string(f.Severity), f.Object, f.Text, remediesJSON(f.Remedy)})
 		}
 		for _, u := range result.Unseen {
 			c.Unseen = append(c.Unseen, unseenJSON{u.Text, append([]string{}, u.Grants...)})
@@ -53,4 +58,13 @@ func reportJSON(r *doctor.Report) doctorJSON {
 		out.Checks = append(out.Checks, c)
 	}
 	return out
+}
+
+func remediesJSON(remedy []string) []remedyJSON {
+	steps := []remedyJSON{}
+	for _, line := range remedy {
+		kind, text := doctor.Step(line)
+		steps = append(steps, remedyJSON{string(kind), text})
+	}
+	return steps
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gatepost/gatepost/internal/operator"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 )
 
@@ -114,7 +115,7 @@ func (c connection) eachTable(cmd *cobra.Command, names []string, wait time.Dura
 				}
 				outcome, err := change(ctx, tx, table)
 				if err != nil {
-					return err
+					return guardError(table, err)
 				}
 				lines = append(lines, tableText(table)+" "+outcome)
 			}
@@ -137,4 +138,27 @@ func guardedBy(lease, column string) string {
 		return "the lease in column " + cli.Printable(column)
 	}
 	return "lease " + cli.Printable(lease)
+}
+
+// guardError says in one line why a table can't be guarded so, and what to do.
+func guardError(table pgx.Identifier, err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || !errors.Is(err, pglock.ErrInvalidGuard):
+		return err
+	case pgErr.Code == "42P01": // undefined_table
+		return noTable(table)
+	case pgErr.Hint != "":
+		return fmt.Errorf("%s: %s. %s", tableText(table), pgErr.Message, pgErr.Hint)
+	default:
+		return fmt.Errorf("%s: %s", tableText(table), pgErr.Message)
+	}
+}
+
+// noTable says of a name that it is no table's.
+func noTable(table pgx.Identifier) error {
+	if len(table) == 1 {
+		return fmt.Errorf("there is no such table in the schemas of search_path: %s; give its schema too, SCHEMA.TABLE", tableText(table))
+	}
+	return fmt.Errorf("there is no such table: %s", tableText(table))
 }

@@ -26,7 +26,7 @@ TABLE            GUARDED BY                  OPEN
 "My"."Lines"     the lease in column lease   "My".two unguarded
 public.accounts  lease accounts/close-month  disabled
 `)
-	equal(t, gatepost(t, url, "guard", "ls", "accounts", "nowhere", "--json").stdout,
+	equal(t, gatepost(t, url, "guard", "ls", "accounts", "--json").stdout,
 		`[{"schema":"public","name":"accounts","lease":"accounts/close-month","holes":[{"schema":"public","name":"accounts","problem":"disabled"}]}]`+"\n")
 	want(t, gatepost(t, url, "guard", "add", `"My"."Lines"`, "--lease-column", "lease"), 0, "")
 	var all []struct{ Holes []any }
@@ -48,7 +48,11 @@ func TestGuard_ChangesAllTablesOrNone(t *testing.T) {
 		args []string
 	}{
 		{1, "is no table", []string{"add", "a", "v", "--lease", "x"}},
-		{1, "there is no such table", []string{"add", "a", "nowhere", "--lease", "x"}},
+		{1, "gatepost: there is no such table in the schemas of search_path: nowhere; give its schema too, SCHEMA.TABLE\n", []string{"add", "a", "nowhere", "--lease", "x"}},
+		{1, "gatepost: there is no such table: no.where\n", []string{"remove", "no.where"}},
+		{1, "gatepost: a: public.a has no column v\n", []string{"add", "a", "--lease-column", "v"}},
+		{1, "there is no such table in the schemas of search_path: nowhere", []string{"ls", "a", "nowhere"}},
+		{0, "No such table is guarded.", []string{"ls", "a"}},
 		{1, "string is not a valid identifier", []string{"add", "a", "b c", "--lease", "x"}},
 		{2, "give one of --lease and --lease-column", []string{"add", "a"}},
 		{2, "give one of --lease and --lease-column", []string{"add", "a", "--lease", "x", "--lease-column", "id"}},

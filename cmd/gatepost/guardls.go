@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,13 +67,21 @@ func readGuards(ctx context.Context, db database, names []string) ([]pglock.Guar
 		if err != nil {
 			return nil, err
 		}
+		if !slices.ContainsFunc(guards, func(g pglock.Guard) bool { return is(g, table) }) {
+			if present, err := operator.HasTable(ctx, db.pool, table); err != nil || !present {
+				return nil, cmp.Or(err, noTable(table))
+			}
+		}
 		tables = append(tables, table)
 	}
 	return slices.DeleteFunc(guards, func(g pglock.Guard) bool {
-		return !slices.ContainsFunc(tables, func(named pgx.Identifier) bool {
-			return slices.Equal(g.Table[max(0, len(g.Table)-len(named)):], named)
-		})
+		return !slices.ContainsFunc(tables, func(named pgx.Identifier) bool { return is(g, named) })
 	}), nil
+}
+
+// is says that a guard's table is named so, the schema optional.
+func is(g pglock.Guard, named pgx.Identifier) bool {
+	return slices.Equal(g.Table[max(0, len(g.Table)-len(named)):], named)
 }
 
 // guardJSON is a guard as JSON.

@@ -314,6 +314,19 @@ func (q *Queries) TableNames(ctx context.Context, arg TableNamesParams) ([]strin
 	return items, nil
 }
 
+const TablePresent = `-- name: TablePresent :one
+SELECT (to_regclass($1::text) IS NOT NULL)::boolean AS present
+`
+
+// TablePresent says whether there is a relation of that name, in the schemas of
+// search_path where the name has none.
+func (q *Queries) TablePresent(ctx context.Context, relation string) (bool, error) {
+	row := q.db.QueryRow(ctx, TablePresent, relation)
+	var present bool
+	err := row.Scan(&present)
+	return present, err
+}
+
 const WaiterCounts = `-- name: WaiterCounts :many
 SELECT w.name, count(*)::bigint AS clients
 FROM gatepost.waiters AS w

@@ -1,5 +1,7 @@
 package doctor
 
+import "strings"
+
 // Severity says how bad a finding is.
 type Severity string
 
@@ -16,9 +18,33 @@ type Finding struct {
 	Severity Severity
 	Object   string // what it is about: a table, a setting, a lease, a role
 	Text     string // what it is and what comes of it
-	// Remedy is SQL or commands, a line each; a comment begins with "--". What can't be
+	// Remedy is SQL or commands, a line each; a comment begins with "--": see Step. What can't be
 	// known here is in capitals.
 	Remedy []string
+}
+
+// Kind says what a line of a remedy is.
+type Kind string
+
+// Kinds.
+const (
+	SQL   Kind = "sql"   // statements, for psql
+	Shell Kind = "shell" // a command
+	Text  Kind = "text"  // what people have to know, to do or to choose
+)
+
+// Step takes a line of a remedy apart: what it is, and its text, without the sign of a
+// comment. A statement ends with a semicolon, and what begins with "--" is for people.
+func Step(line string) (Kind, string) {
+	text, comment := strings.CutPrefix(line, "-- ")
+	switch {
+	case comment:
+		return Text, text
+	case strings.HasSuffix(line, ";"):
+		return SQL, line
+	default:
+		return Shell, line
+	}
 }
 
 // Unseen is something that this role could not look at.

@@ -18,6 +18,7 @@ func roleName(url string) string {
 // heal does what the remedies say, those that are SQL.
 func heal(t *testing.T, url string, r *doctor.Report) {
 	t.Helper()
+	wellFormed(t, r)
 	for _, result := range r.Results {
 		for _, f := range result.Findings {
 			for _, line := range f.Remedy {

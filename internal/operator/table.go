@@ -17,3 +17,13 @@ func ParseTable(ctx context.Context, db lockdb.DBTX, name string) (pgx.Identifie
 	}
 	return parts, nil
 }
+
+// HasTable says whether there is a table, or what else can be read like one, of that
+// name; without a schema, in those of search_path. One statement.
+func HasTable(ctx context.Context, db lockdb.DBTX, table pgx.Identifier) (bool, error) {
+	present, err := lockdb.New(db).TablePresent(ctx, table.Sanitize())
+	if err != nil {
+		return false, fmt.Errorf("look for the table %s: %w", table.Sanitize(), err)
+	}
+	return present, nil
+}

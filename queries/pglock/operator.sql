@@ -149,6 +149,11 @@ WHERE starts_with(found.name, @prefix::text)
 ORDER BY found.name
 LIMIT sqlc.arg(most)::integer;
 
+-- TablePresent says whether there is a relation of that name, in the schemas of
+-- search_path where the name has none.
+-- name: TablePresent :one
+SELECT (to_regclass(@relation::text) IS NOT NULL)::boolean AS present;
+
 -- WaiterCounts counts the clients that wait for names, without a lock. A name that
 -- nobody waits for is left out.
 -- name: WaiterCounts :many
