@@ -66,6 +66,7 @@ SELECT
     coalesce(c.relname::text, t.typname::text)::text AS owner,
     k.conname::text AS name,
     (k.contypid <> 0)::boolean AS of_domain,
+    pg_get_constraintdef(k.oid)::text AS definition,
     (
         k.convalidated
         AND NOT EXISTS (
@@ -85,15 +86,16 @@ ORDER BY 1, 2
 `
 
 type ConstraintListRow struct {
-	Owner    string
-	Name     string
-	OfDomain bool
-	Holds    bool
+	Owner      string
+	Name       string
+	OfDomain   bool
+	Definition string
+	Holds      bool
 }
 
 // ConstraintList reads the checks and foreign keys of Gatepost's tables, and the checks
-// of its domains: whether they hold for all rows, and whether nothing of them is
-// switched off.
+// of its domains, with their definitions as the server writes them: whether they hold for
+// all rows, and whether nothing of them is switched off.
 func (q *Queries) ConstraintList(ctx context.Context) ([]ConstraintListRow, error) {
 	rows, err := q.db.Query(ctx, ConstraintList)
 	if err != nil {
@@ -107,6 +109,7 @@ func (q *Queries) ConstraintList(ctx context.Context) ([]ConstraintListRow, erro
 			&i.Owner,
 			&i.Name,
 			&i.OfDomain,
+			&i.Definition,
 			&i.Holds,
 		); err != nil {
 			return nil, err
@@ -375,13 +378,10 @@ SELECT
     c.relname::text AS table_name,
     t.tgname::text AS name,
     t.tgenabled::text AS enabled,
-    (pn.nspname::text || '.' || p.proname::text)::text AS function,
-    (t.tgdeferrable AND t.tginitdeferred)::boolean AS deferred
+    pg_get_triggerdef(t.oid)::text AS definition
 FROM pg_catalog.pg_trigger AS t
 JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
-JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
 WHERE n.nspname = 'gatepost'
     AND c.relkind = 'r'
     AND NOT t.tgisinternal
@@ -389,14 +389,14 @@ ORDER BY c.relname, t.tgname
 `
 
 type TriggerListRow struct {
-	TableName string
-	Name      string
-	Enabled   string
-	Function  string
-	Deferred  bool
+	TableName  string
+	Name       string
+	Enabled    string
+	Definition string
 }
 
-// TriggerList reads the triggers on Gatepost's tables, those of constraints aside.
+// TriggerList reads the triggers on Gatepost's tables, those of constraints aside, with
+// their definitions as the server writes them.
 func (q *Queries) TriggerList(ctx context.Context) ([]TriggerListRow, error) {
 	rows, err := q.db.Query(ctx, TriggerList)
 	if err != nil {
@@ -410,8 +410,7 @@ func (q *Queries) TriggerList(ctx context.Context) ([]TriggerListRow, error) {
 			&i.TableName,
 			&i.Name,
 			&i.Enabled,
-			&i.Function,
-			&i.Deferred,
+			&i.Definition,
 		); err != nil {
 			return nil, err
 		}

@@ -3,7 +3,9 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gatepost/gatepost/gen/doctordb"
 )
@@ -54,6 +56,10 @@ func checkConstraints(ctx context.Context, v *visit) error {
 		case i < 0:
 			v.weakens(qualified(c.of), fmt.Sprintf("The constraint %s is missing: it refused what the programs rely on not to find.", c.name),
 				fmt.Sprintf("ALTER %s gatepost.%s ADD CONSTRAINT %s %s;", c.kind(), c.of, c.name, c.definition))
+		case bare(rows[i].Definition) != bare(c.definition):
+			v.weakens(qualified(c.of), fmt.Sprintf("The constraint %s was changed to %s: it refused what the programs rely on not to find.",
+				c.name, rows[i].Definition), fmt.Sprintf("ALTER %s gatepost.%s DROP CONSTRAINT %s;", c.kind(), c.of, c.name),
+				fmt.Sprintf("ALTER %s gatepost.%s ADD CONSTRAINT %s %s;", c.kind(), c.of, c.name, c.definition))
 		case !rows[i].Holds:
 			v.weakens(qualified(c.of), fmt.Sprintf("The constraint %s is not valid, or its triggers are disabled: there may be rows that break it.", c.name),
 				c.enforce()...)
@@ -76,4 +82,17 @@ func (c constraint) enforce() (remedy []string) {
 			fmt.Sprintf("ALTER TABLE gatepost.%s ENABLE TRIGGER ALL;", c.refers))
 	}
 	return append(remedy, fmt.Sprintf("ALTER %s gatepost.%s VALIDATE CONSTRAINT %s;", c.kind(), c.of, c.name))
+}
+
+var (
+	typeCast  = regexp.MustCompile(`::\w+`)
+	noise     = regexp.MustCompile(`[\s()']|notvalid$`)
+	isBetween = regexp.MustCompile(`(value|octet_length\w+)>=(\d+)and(value|octet_length\w+)<=(\d+)`)
+)
+
+// bare is a definition in one form, whether the server wrote it or a person: without
+// brackets, blanks and casts, and BETWEEN as one.
+func bare(definition string) string {
+	text := noise.ReplaceAllString(strings.ToLower(typeCast.ReplaceAllString(definition, "")), "")
+	return isBetween.ReplaceAllString(text, "${1}between${2}and${4}")
 }

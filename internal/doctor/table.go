@@ -74,6 +74,16 @@ func checkFillfactor(_ context.Context, v *visit) error {
 // finisher is the trigger that refuses a COMMIT with a claim that still runs.
 const finisher = "idempotency_keys_finished"
 
+// makeFinisher makes it; bareFinisher is what it is then, as bare leaves it.
+const (
+	makeFinisher = "CREATE CONSTRAINT TRIGGER " + finisher + " AFTER INSERT OR UPDATE ON gatepost.idempotency_keys " +
+		"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (new.state = 1 AND new.lease_until IS NULL) " +
+		"EXECUTE FUNCTION gatepost." + finisher + "();"
+	bareFinisher = "createconstrainttrigger" + finisher + "afterinsertorupdateongatepost.idempotency_keys" +
+		"deferrableinitiallydeferredforeachrowwhennew.state=1andnew.lease_untilisnull" +
+		"executefunctiongatepost." + finisher
+)
+
 // checkTriggers looks for triggers that should be there, and others.
 func checkTriggers(ctx context.Context, v *visit) error {
 	rows, err := v.q.TriggerList(ctx)
@@ -93,14 +103,17 @@ func checkTriggers(ctx context.Context, v *visit) error {
 	}
 	if !finishes {
 		v.weakens("gatepost.idempotency_keys", "The trigger "+finisher+" is missing: an effect may be committed without its record, "+
-			"and run again.", "CREATE CONSTRAINT TRIGGER "+finisher+" AFTER INSERT OR UPDATE ON gatepost.idempotency_keys "+
-			"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (new.state = 1 AND new.lease_until IS NULL) "+
-			"EXECUTE FUNCTION gatepost."+finisher+"();")
+			"and run again.", makeFinisher)
 	}
 	return nil
 }
 
 func (v *visit) judgeFinisher(t doctordb.TriggerListRow) {
+	if bare(t.Definition) != bareFinisher {
+		v.weakens("gatepost.idempotency_keys", "The trigger "+finisher+" was changed: an effect may be committed without its record, "+
+			"and run again.", "BEGIN; DROP TRIGGER "+finisher+" ON gatepost.idempotency_keys; "+makeFinisher+" COMMIT;")
+		return
+	}
 	if t.Enabled != "O" && t.Enabled != "A" {
 		v.weakens("gatepost.idempotency_keys", "The trigger "+finisher+" is disabled: an effect may be committed without its record, "+
 			"and run again.", "ALTER TABLE gatepost.idempotency_keys ENABLE TRIGGER "+finisher+";")

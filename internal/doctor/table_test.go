@@ -84,6 +84,34 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 		},
 		"a domain's check": {[]string{`ALTER DOMAIN gatepost.idem_key DROP CONSTRAINT visible`}, []string{"constraint weakens gatepost.idem_key"}},
 
+		"a domain's check changed": {
+			[]string{"ALTER DOMAIN gatepost.lease_ttl DROP CONSTRAINT range", "ALTER DOMAIN gatepost.lease_ttl ADD CONSTRAINT range CHECK (VALUE BETWEEN 1 AND 604800000001)"},
+			[]string{"constraint weakens gatepost.lease_ttl"},
+		},
+		"a check changed": {
+			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_token_range, ADD CONSTRAINT fences_token_range CHECK (token >= -1)"},
+			[]string{"constraint weakens gatepost.fences"},
+		},
+		"a foreign key changed": {
+			[]string{"ALTER TABLE gatepost.import_rejects DROP CONSTRAINT import_rejects_import_id_fkey, ADD CONSTRAINT import_rejects_import_id_fkey FOREIGN KEY (import_id) REFERENCES gatepost.imports (id)"},
+			[]string{"constraint weakens gatepost.import_rejects"},
+		},
+		"finisher at once": {
+			[]string{
+				"DROP TRIGGER idempotency_keys_finished ON gatepost.idempotency_keys",
+				"CREATE CONSTRAINT TRIGGER idempotency_keys_finished AFTER INSERT ON gatepost.idempotency_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW " +
+					"WHEN (new.state = 1 AND new.lease_until IS NULL) EXECUTE FUNCTION gatepost.idempotency_keys_finished()",
+			},
+			[]string{"trigger weakens " + keys},
+		},
+		"finisher calls another": {
+			[]string{
+				"DROP TRIGGER idempotency_keys_finished ON gatepost.idempotency_keys",
+				"CREATE TRIGGER idempotency_keys_finished AFTER UPDATE ON gatepost.idempotency_keys FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()",
+			},
+			[]string{"trigger weakens " + keys},
+		},
+
 		"leases unlogged": {[]string{"ALTER TABLE gatepost.leases SET UNLOGGED"}, []string{"unlogged weakens " + leases}},
 		"fences unlogged": {[]string{"ALTER TABLE gatepost.fences SET UNLOGGED"}, []string{"unlogged weakens gatepost.fences"}},
 		"waiters logged":  {[]string{"ALTER TABLE gatepost.waiters SET LOGGED"}, []string{"unlogged note gatepost.waiters"}},

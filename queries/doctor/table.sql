@@ -18,13 +18,14 @@ WHERE n.nspname = 'gatepost'
 ORDER BY c.relname, a.attnum;
 
 -- ConstraintList reads the checks and foreign keys of Gatepost's tables, and the checks
--- of its domains: whether they hold for all rows, and whether nothing of them is
--- switched off.
+-- of its domains, with their definitions as the server writes them: whether they hold for
+-- all rows, and whether nothing of them is switched off.
 -- name: ConstraintList :many
 SELECT
     coalesce(c.relname::text, t.typname::text)::text AS owner,
     k.conname::text AS name,
     (k.contypid <> 0)::boolean AS of_domain,
+    pg_get_constraintdef(k.oid)::text AS definition,
     (
         k.convalidated
         AND NOT EXISTS (
@@ -122,19 +123,17 @@ FROM pg_catalog.pg_stat_all_tables AS s
 WHERE s.schemaname = 'gatepost'
 ORDER BY s.relname;
 
--- TriggerList reads the triggers on Gatepost's tables, those of constraints aside.
+-- TriggerList reads the triggers on Gatepost's tables, those of constraints aside, with
+-- their definitions as the server writes them.
 -- name: TriggerList :many
 SELECT
     c.relname::text AS table_name,
     t.tgname::text AS name,
     t.tgenabled::text AS enabled,
-    (pn.nspname::text || '.' || p.proname::text)::text AS function,
-    (t.tgdeferrable AND t.tginitdeferred)::boolean AS deferred
+    pg_get_triggerdef(t.oid)::text AS definition
 FROM pg_catalog.pg_trigger AS t
 JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
-JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.pronamespace
 WHERE n.nspname = 'gatepost'
     AND c.relkind = 'r'
     AND NOT t.tgisinternal
