@@ -26,6 +26,9 @@ type ending struct {
 	kill   moment // when KILL is due, if the lease doesn't end before
 	since  moment // when the first KILL was sent; 0 before
 	stuck  bool   // that was told
+	// slow is how long it took to reach all with TERM: on a busy machine, to find those that
+	// left the group takes its time. KILL begins so much earlier before the lease ends.
+	slow time.Duration
 }
 
 // final says that the lease counts as over: later deadlines mean nothing.
@@ -41,8 +44,10 @@ const (
 // end asks the command to end.
 func (m *monitor) end(why reason) {
 	if m.ending.reason == running {
+		begun := now()
 		m.group.end()
 		m.ending.kill = now().add(m.Grace)
+		m.ending.slow = min(begun.until(now()), m.Grace/2)
 	}
 	m.ending.reason = max(m.ending.reason, why)
 }
@@ -69,11 +74,14 @@ func (m *monitor) over() bool {
 		m.outcome.Left = len(alive)
 		m.end(leftover)
 	}
-	if m.ending.reason != running && at >= min(m.ending.kill, m.kill) {
+	if m.ending.reason != running && at >= m.killAt() {
 		return m.murder(at, alive)
 	}
 	return false
 }
+
+// killAt is when KILL is due.
+func (m *monitor) killAt() moment { return min(m.ending.kill, m.kill.add(-m.ending.slow)) }
 
 // gone tells the outcome.
 func (m *monitor) gone() bool {
@@ -127,7 +135,7 @@ func (m *monitor) pause() time.Duration {
 	case m.ending.reason == running:
 		return shortly(at.until(m.term))
 	case m.ending.since == 0 && !m.exited:
-		return shortly(at.until(min(m.ending.kill, m.kill)))
+		return shortly(at.until(m.killAt()))
 	case m.ending.since == 0 || m.ending.stuck:
 		// Outside Linux nothing tells that a group has no process left.
 		return 50 * time.Millisecond

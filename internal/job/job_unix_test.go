@@ -151,7 +151,7 @@ func TestRun_ALeaseThatEndsGetsTermAndThenKill(t *testing.T) {
 		least        time.Duration
 	}{
 		{"one that obeys", "sleep 60", long, job.Outcome{Code: 143, Lost: true}, 2400 * time.Millisecond},
-		{"one that doesn't", "trap '' TERM; sleep 60; sleep 60", short, job.Outcome{Code: 137, Lost: true, Killed: true}, 2700 * time.Millisecond},
+		{"one that doesn't", "trap '' TERM; sleep 60; sleep 60", short, job.Outcome{Code: 137, Lost: true, Killed: true}, 2500 * time.Millisecond},
 		{"one that ends in order", "trap 'exit 0' TERM; while :; do sleep 0.01; done", taken, job.Outcome{Lost: true}, 2 * time.Second},
 		{"one that is stopped", "trap 'exit 7' TERM; kill -STOP $$", taken, job.Outcome{Code: 7, Lost: true}, 2 * time.Second},
 		{"by the monitor's clock", "sleep 60", noLoss, job.Outcome{Code: 143, Lost: true}, 2400 * time.Millisecond},
