@@ -75,7 +75,7 @@ type GuardOptions struct {
 // A statement that touches no row demands it too. Partitions and children are guarded
 // with the table, and rows of partitions that are attached later; call it again after
 // attaching one, for the TRUNCATE of it. It stops mistakes and forgotten programs, not
-// the table's owner; the comment of the function gatepost.guard_table lists what passes.
+// the table's owner; docs/guards.md lists what passes.
 //
 // The role must own the table. One statement, which keeps writers out until db's
 // transaction commits. When db is a pool or a connection it is a transaction of its own,
