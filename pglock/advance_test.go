@@ -241,3 +241,38 @@ func TestList_PrefixIsWhatNamesBeginWith(t *testing.T) {
 		}
 	}
 }
+
+// Also behind lists of all, from which a prepared statement would have a plan for any
+// prefix.
+func TestList_WithAPrefixReadsNoOtherNames(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	for _, sql := range []string{
+		`INSERT INTO gatepost.leases (name, token, nonce, holder, acquired_at, renewed_at, expires_at, transitions)
+			SELECT 'many/' || lpad(i::text, 5, '0'), i, CASE WHEN i < 200 THEN gen_random_uuid() END, CASE WHEN i < 200 THEN 'h' END, now(), now(), now() + interval '1 hour', 1 FROM generate_series(1, 20000) AS i`,
+		"VACUUM ANALYZE gatepost.leases", "SELECT pg_stat_reset()",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := client(t, pool, pglock.Config{})
+	for i := range 20 {
+		opts, want := pglock.ListOptions{}, 199
+		if i >= 10 {
+			opts.Prefix, want = "many/0001", 10
+		}
+		if list, err := c.List(t.Context(), &opts); err != nil || len(list) != want {
+			t.Fatalf("%d names, %v, want %d", len(list), err, want)
+		}
+	}
+	pool.Reset() // a session's counts are there when it has ended
+	read := int64(0)
+	eventually(t, "the server's statistics", 20*time.Second, func() bool {
+		read = value[int64](t, pool, "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relid = 'gatepost.leases'::regclass")
+		return read > 0
+	})
+	if read > 10*20_000+1000 {
+		t.Errorf("ten lists of all names, and ten of ten, read %d", read)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/gatepost/gatepost/idem"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -97,7 +98,7 @@ func eachOperation(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield f
 func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(Key, error) bool) bool {
 	next := f.page()
 	for {
-		rows, err := idemdb.New(pool).KeyPage(ctx, next)
+		rows, err := idemdb.New(planned{pool}).KeyPage(ctx, next)
 		if err != nil {
 			yield(Key{}, fmt.Errorf("list idempotency keys: %w", err))
 			return false
@@ -114,6 +115,15 @@ func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(K
 		next.AfterOperation, next.AfterScope, next.AfterKey = last.Operation, last.Scope, last.Key
 		next.Most = min(next.Most*10, mostPage)
 	}
+}
+
+// planned has a statement planned for the arguments that it has, also after the fifth
+// page: a plan for any state would be wrong for most of them.
+type planned struct{ *pgxpool.Pool }
+
+// Query sends a statement that isn't prepared.
+func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return p.Pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 }
 
 // page is the first page of what a filter chooses.
