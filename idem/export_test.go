@@ -19,6 +19,13 @@ func Granted(ctx context.Context, s *Store, sent time.Time) *Attempt {
 	return (&call{Store: s}).granted(ctx, "", false, sent)
 }
 
+// Deadline is until when the attempt is trusted.
+func (a *Attempt) Deadline() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.deadline
+}
+
 // Extend counts a renewal that was sent at a moment.
 func (a *Attempt) Extend(sent time.Time) { a.extend(sent) }
 

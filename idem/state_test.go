@@ -10,6 +10,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -259,6 +260,22 @@ func TestStates_AttemptThatIsNoLongerItsOwnIsFenced(t *testing.T) {
 				effects.want(t, key.Key, 0)
 				wantFree(t, s, key)
 			}
+		}
+	}
+}
+
+// What a hand or another program writes is held to what this package relies on.
+func TestSchema_RefusesRowsThatNoKeyCanHave(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, value := range []string{
+		`''::gatepost.idem_key`, `'a b'::gatepost.idem_key`, `E'a\n'::gatepost.idem_key`, "'\u00e9'::gatepost.idem_key", `repeat('x', 256)::gatepost.idem_key`,
+		`''::gatepost.idem_scope`, `repeat('x', 201)::gatepost.idem_scope`, `''::gatepost.idem_operation`, `repeat('x', 201)::gatepost.idem_operation`,
+		`'\x00'::gatepost.idem_fingerprint`, `5::smallint::gatepost.idem_state`,
+	} {
+		_, err := pool.Exec(t.Context(), "SELECT "+value)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "23514" {
+			t.Errorf("%s: %v, want 23514", value, err)
 		}
 	}
 }

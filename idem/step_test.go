@@ -178,6 +178,26 @@ func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
 	}
 }
 
+// A key that is used anew, when its record has expired, finds no step of before.
+func TestStep_GoesWithTheOperationThatDoTookOver(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{})
+	a := claim(t, s, key)
+	if _, err := a.Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return []byte("old"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	release(t, a)
+	if _, err := s.Do(t.Context(), key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return answer, nil }); err != nil {
+		t.Fatal(err)
+	}
+	change(t, pool, key, "expires_at = clock_timestamp() - interval '1 s'")
+	got, err := claim(t, s, key).Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return []byte("new"), nil })
+	if err != nil || string(got) != "new" {
+		t.Errorf("the step gave %q, %v", got, err)
+	}
+}
+
 func TestStep_OfAStaleAttemptNeverCommits(t *testing.T) {
 	t.Parallel()
 	pool, key := pgtest.Pool(t), newKey(t)

@@ -257,6 +257,23 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 	}
 }
 
+// And so it is with a renewal.
+func TestHeartbeat_TrustCountsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	direct, key := pgtest.Pool(t), newKey(t)
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
+	const lease, margin = 6 * time.Second, 600 * time.Millisecond
+	a := claim(t, holder(t, pool, idem.Config{Lease: lease}), key)
+	claimed := a.Deadline()
+	<-proxy.Next(faultproxy.Fault{Match: "AttemptRenew", Delay: margin + 200*time.Millisecond})
+	waitUntil(t, "the answer", func() bool { return a.Deadline().After(claimed) })
+	deadline, looked := a.Deadline(), time.Now()
+	end := looked.Add(rowOf(t, direct, key).LeaseLeft + time.Since(looked)) // of the lease on the server, or later
+	if deadline.After(end.Add(-margin)) {
+		t.Errorf("trusted for %s longer than it may be", deadline.Sub(end.Add(-margin)))
+	}
+}
+
 // The trust counts from when a request was sent: the server may have computed the
 // end of the lease long before its answer arrives.
 func TestDone_CountsFromWhenTheClaimWasSent(t *testing.T) {

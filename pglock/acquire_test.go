@@ -153,6 +153,37 @@ func TestTryAcquire_BusyWritesNothingAndLocksNothing(t *testing.T) {
 	exec(t, pool, `SELECT FROM gatepost.leases WHERE name = $1 FOR UPDATE NOWAIT`, name)
 }
 
+// However often it is tried, and however short before: the holder has the whole of its TTL.
+func TestTryAcquire_TakesNothingBeforeItExpires(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	acquire(t, asleep(t, pool), name, nil)
+	exec(t, pool, `UPDATE gatepost.leases SET renewed_at = clock_timestamp(), expires_at = clock_timestamp() + interval '700 ms' WHERE name = $1`, name)
+	expires := row(t, pool, name).Expires
+	c := client(t, pool, pglock.Config{})
+	eventually(t, "the takeover", 20*time.Second, func() bool {
+		_, err := c.TryAcquire(t.Context(), name, nil)
+		if err != nil {
+			wantErr(t, err, pglock.ErrHeld)
+		}
+		return err == nil
+	})
+	if got := row(t, pool, name).Acquired; got.Before(expires) {
+		t.Errorf("taken over %s before it expired", expires.Sub(got))
+	}
+}
+
+func TestTryAcquire_DataGoWithTheirHolder(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	acquire(t, asleep(t, pool), name, &pglock.AcquireOptions{Data: []byte(`{"mine": 1}`)})
+	expire(t, pool, name)
+	acquire(t, asleep(t, pool), name, nil)
+	if n := value[int](t, pool, `SELECT count(data) FROM gatepost.leases WHERE name = $1`, name); n != 0 {
+		t.Error("the next holder has the data of the last")
+	}
+}
+
 func TestTryAcquire_WaiterNeverShortensTheHolder(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)

@@ -137,8 +137,13 @@ func TestTryAcquire_IsBusyWhileAnotherFirstInsertIsOpen(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	insertFree(t, begin(t, pool, pgx.TxOptions{}), name)
-	_, err := client(t, pool, pglock.Config{}).TryAcquire(t.Context(), name, nil)
+	soon, cancel := context.WithTimeout(t.Context(), 8*time.Second) // it waits for a tenth of a second
+	defer cancel()
+	_, err := client(t, pool, pglock.Config{}).TryAcquire(soon, name, nil)
 	wantErr(t, err, pglock.ErrHeld)
+	if soon.Err() != nil {
+		t.Error("it waited for the other one")
+	}
 	if !strings.Contains(err.Error(), "being taken") {
 		t.Errorf("error is %q, want it to say that the lease is being taken", err)
 	}

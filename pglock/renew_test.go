@@ -88,6 +88,20 @@ func TestRenew_RefusesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
+// An expiry from a clock that was ahead is not kept: the next renewal puts it right.
+func TestRenew_ShortensWhatIsTooFarAhead(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	l := acquire(t, asleep(t, pool), name, nil)
+	exec(t, pool, `UPDATE gatepost.leases SET expires_at = expires_at + interval '1 day' WHERE name = $1`, name)
+	if err := l.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := row(t, pool, name); r.TTL > time.Hour {
+		t.Errorf("it lasts %s", r.TTL)
+	}
+}
+
 // A renewal whose reply was lost is simply sent again.
 func TestRenew_CanBeRepeated(t *testing.T) {
 	t.Parallel()
