@@ -60,20 +60,6 @@ func TestWake_OfOneThatGivesUpWhileItTriesGoesToTheNext(t *testing.T) {
 }
 
 // The row is deleted while the release waits to move it.
-// A client that died is not woken in the place of one that lives.
-func TestWake_PassesOverARowThatHasLapsed(t *testing.T) {
-	t.Parallel()
-	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
-	held := acquire(t, client(t, pool, slowPoll), name, nil)
-	exec(t, pool, `INSERT INTO gatepost.waiters (client, waiter, name, slot, holder, since, expires_at)
-		VALUES ('dead', 1, $1, 0, 'dead', clock_timestamp() - interval '1 hour', clock_timestamp() - interval '1 s')`, name)
-	waiting := granted(t, client(t, pool, slowPoll), name)
-	registered(t, pool, name, 2)
-	listening(t, pool)
-	release(t, held)
-	release(t, within(t, 20*time.Second, waiting))
-}
-
 func TestWake_PassesOverARowThatIsDeletedAtThatMoment(t *testing.T) {
 	t.Parallel()
 	url, name := pgtest.Database(t), pgtest.Name(t)
