@@ -48,7 +48,7 @@ func TestElector_LossAfterResignIsNoReasonToGoOn(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	tracer := &recorder{}
-	e := client(t, pool, pglock.Config{TTL: short, RenewEvery: often, Tracer: tracer}).Elector(name, nil)
+	e := client(t, pool, pglock.Config{TTL: long, RenewEvery: often, Tracer: tracer}).Elector(name, nil)
 	value := errors.New("of fn")
 	told, stop := slowToStop(t.Context(), t, e, value)
 	if err := e.Resign(); err != nil {
