@@ -181,3 +181,15 @@ func TestWraparound_FindsOldTables(t *testing.T) {
 	}
 	heal(t, url, r) // VACUUM (FREEZE) works
 }
+
+// A large backlog is not counted to its end.
+func TestKeys_ALargeBacklogIsAtLeastSoMuch(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	one := insertKey("charge", "2", "NULL", "-3 days")
+	run(t, url, strings.Replace(one, "VALUES (", "SELECT ", 1)[:len(one)-len("VALUES (")+len("SELECT ")-1]+" FROM generate_series(1, 10001)")
+	f := result(t, examine(t, url, patient()), "key-backlog").Findings
+	if len(f) != 1 || !strings.HasPrefix(f[0].Text, "At least 10000 keys expired long ago, the oldest 3 d ago") {
+		t.Errorf("it says %+v", f)
+	}
+}
