@@ -41,7 +41,7 @@ BEGIN
     BEGIN
         RETURN (
             SELECT convert_from(string_agg(
-                CASE WHEN m.part[1] LIKE '\%__' THEN decode(substr(m.part[1], 2), 'hex') ELSE convert_to(m.part[1], 'UTF8') END,
+                CASE WHEN left(m.part[1], 1) = '%' AND length(m.part[1]) = 3 THEN decode(substr(m.part[1], 2), 'hex') ELSE convert_to(m.part[1], 'UTF8') END,
                 '' ORDER BY m.ord), 'UTF8')
             FROM regexp_matches(encoded, '%[0-9A-Fa-f]{2}|[^%]+|%', 'g') WITH ORDINALITY AS m (part, ord)
         );
@@ -366,7 +366,7 @@ AS $$
 DECLARE
     kind text := CASE WHEN lease_column IS NULL THEN 'lease' ELSE 'column' END;
     named text := coalesce(lease, lease_column);
-    args bytea := convert_to(kind, getdatabaseencoding()) || '\x00' || convert_to(named, getdatabaseencoding()) || '\x00';
+    args bytea := convert_to(kind, getdatabaseencoding()) || decode('00', 'hex') || convert_to(named, getdatabaseencoding()) || decode('00', 'hex');
     class pg_class;
     member regclass;
     has bytea;

@@ -50,6 +50,32 @@ BEGIN
 END;
 $$;
 
+-- sequencer_name is what it was, whatever a session takes a backslash for
+-- (standard_conforming_strings).
+CREATE OR REPLACE FUNCTION gatepost.sequencer_name(encoded text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    plain text := replace(encoded, '%2F', '/');
+BEGIN
+    IF strpos(plain, '%') = 0 THEN
+        RETURN plain;
+    END IF;
+    BEGIN
+        RETURN (
+            SELECT convert_from(string_agg(
+                CASE WHEN left(m.part[1], 1) = '%' AND length(m.part[1]) = 3 THEN decode(substr(m.part[1], 2), 'hex') ELSE convert_to(m.part[1], 'UTF8') END,
+                '' ORDER BY m.ord), 'UTF8')
+            FROM regexp_matches(encoded, '%[0-9A-Fa-f]{2}|[^%]+|%', 'g') WITH ORDINALITY AS m (part, ord)
+        );
+    EXCEPTION
+        WHEN data_exception THEN
+            RETURN NULL; -- it is no text, so no name
+    END;
+END;
+$$;
+
 -- fenced says whether a guard found, earlier in this transaction, that it holds a
 -- lease. One whose name has a line break is written in hexadecimal, after another sign
 -- than a slash: with it a name could be two, and the second one somebody else's.
@@ -185,7 +211,7 @@ AS $$
 DECLARE
     kind text := CASE WHEN lease_column IS NULL THEN 'lease' ELSE 'column' END;
     named text := coalesce(lease, lease_column);
-    args bytea := convert_to(kind, getdatabaseencoding()) || '\x00' || convert_to(named, getdatabaseencoding()) || '\x00';
+    args bytea := convert_to(kind, getdatabaseencoding()) || decode('00', 'hex') || convert_to(named, getdatabaseencoding()) || decode('00', 'hex');
     class pg_class;
     member regclass;
     member_kind "char";
@@ -427,7 +453,7 @@ AS $$
 DECLARE
     kind text := CASE WHEN lease_column IS NULL THEN 'lease' ELSE 'column' END;
     named text := coalesce(lease, lease_column);
-    args bytea := convert_to(kind, getdatabaseencoding()) || '\x00' || convert_to(named, getdatabaseencoding()) || '\x00';
+    args bytea := convert_to(kind, getdatabaseencoding()) || decode('00', 'hex') || convert_to(named, getdatabaseencoding()) || decode('00', 'hex');
     class pg_class;
     member regclass;
     has bytea;

@@ -37,9 +37,9 @@ WITH RECURSIVE trigger AS MATERIALIZED (
         t.tgenabled NOT IN ('O', 'A') AS disabled,
         t.tgattr::text = '' AND NOT t.tgdeferrable AS plain,
         t.tgqual IS NOT NULL AS conditional,
-        convert_from(substring(t.tgargs FROM 1 FOR position('\x00'::bytea IN t.tgargs) - 1), getdatabaseencoding()) AS kind,
+        convert_from(substring(t.tgargs FROM 1 FOR position(decode('00', 'hex') IN t.tgargs) - 1), getdatabaseencoding()) AS kind,
         convert_from(
-            substring(t.tgargs FROM position('\x00'::bytea IN t.tgargs) + 1 FOR length(t.tgargs) - position('\x00'::bytea IN t.tgargs) - 1),
+            substring(t.tgargs FROM position(decode('00', 'hex') IN t.tgargs) + 1 FOR length(t.tgargs) - position(decode('00', 'hex') IN t.tgargs) - 1),
             getdatabaseencoding()
         ) AS by_what
     FROM pg_catalog.pg_trigger AS t
@@ -89,7 +89,7 @@ WITH RECURSIVE trigger AS MATERIALIZED (
                 -- Foreign tables have had triggers for TRUNCATE since PostgreSQL 16.
                 AND (trigger.type = 62 OR trigger.type = 30 AND c.relkind = 'f')
             ELSE trigger.type IN (5, 9, 17) AND strpos(
-                regexp_replace(pg_get_triggerdef(trigger.oid), 'pg_catalog\.|OPERATOR|::text|[() "]', '', 'g'),
+                regexp_replace(pg_get_triggerdef(trigger.oid), 'pg_catalog[.]|OPERATOR|::text|[() "]', '', 'g'),
                 'FOREACHROWWHEN' || (
                     SELECT string_agg(
                         'strposcurrent_setting''gatepost.fenced'',true,chr10||pg_current_xact_id||''/''||'
@@ -98,7 +98,7 @@ WITH RECURSIVE trigger AS MATERIALIZED (
                                     WHEN 'lease' THEN '''' || replace(trigger.by_what, '''', '''''') || ''''
                                     ELSE side.name || '.' || quote_ident(trigger.by_what)
                                 END,
-                                'pg_catalog\.|OPERATOR|::text|[() "]', '', 'g'
+                                'pg_catalog[.]|OPERATOR|::text|[() "]', '', 'g'
                             )
                             || '||chr10>0',
                         'AND' ORDER BY side.name DESC
