@@ -24,12 +24,12 @@ func TestExamine_AFailedCheckIsToldAndTheOthersGoOn(t *testing.T) {
 	var r *doctor.Report
 	until(t, "a look that only the lock stops", func() bool {
 		r = examine(t, database, opts)
-		return r.Failed() == 2
+		return r.Failed() == 3
 	})
-	if got := found(r); len(got) != 3 || got[0] != "unlogged weakens gatepost.fences" {
+	if got := found(r); len(got) != 4 || got[0] != "unlogged weakens gatepost.fences" {
 		t.Errorf("it found %q", got)
 	}
-	for _, check := range []string{"key-backlog", "key-running"} {
+	for _, check := range []string{"trigger", "key-backlog", "key-running"} {
 		if f := result(t, r, check).Failed; !strings.Contains(f, "300ms") {
 			t.Errorf("%s failed by %q", check, f)
 		}
