@@ -223,6 +223,24 @@ func TestElector_ObserveSendsTheStateAndItsChanges(t *testing.T) {
 	}
 }
 
+// Between two looks a leader can lose the lease and have it again: that is another term.
+func TestElector_ObserveSendsANewTermOfTheSameLeader(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	c := client(t, pool, fast)
+	l := acquire(t, c, name, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	states := c.Elector(name, nil).Observe(ctx)
+	if s := <-states; !s.Held || s.Token != l.Token() || s.Holder != l.Holder() {
+		t.Fatalf("state is %+v, want the lease's", s)
+	}
+	exec(t, pool, `UPDATE gatepost.leases SET token = token + 1, transitions = transitions + 1 WHERE name = $1`, name)
+	if s := <-states; !s.Held || s.Token != l.Token()+1 || s.Holder != l.Holder() || s.Transitions != 2 {
+		t.Errorf("state is %+v, want the next term's", s)
+	}
+}
+
 func TestElector_GivesUpOnlyWhatCantBecomeRight(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context, *pglock.Lease) error { t.Error("it led"); return nil }

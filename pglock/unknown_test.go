@@ -149,21 +149,59 @@ func TestInTx_LostReplyOfCommitIsResolved(t *testing.T) {
 	}
 }
 
-// A deferred trigger holds COMMIT up, and meanwhile the backend is killed, or
-// the connection breaks and COMMIT goes on.
+// gated is a table whose deferred trigger holds each COMMIT up until the transaction
+// ends that is returned.
+func gated(t *testing.T, pool *pgxpool.Pool) (name string, holder pgx.Tx) {
+	t.Helper()
+	name = table(t, pool)
+	gate := name[1 : len(name)-1]
+	exec(t, pool, "CREATE FUNCTION "+name+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('"+gate+"')); RETURN NULL; END $$")
+	exec(t, pool, "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON "+name+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+name+"()")
+	holder = begin(t, pool, pgx.TxOptions{})
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext($1))`, gate); err != nil {
+		t.Fatal(err)
+	}
+	return name, holder
+}
+
+// The end of its ctx neither cancels a COMMIT that is under way nor costs a connection.
+func TestInTx_CommitOutlivesItsCtx(t *testing.T) {
+	t.Parallel()
+	pool := poolWith(t, pgtest.URL(t), maxConns(1))
+	direct := pgtest.Pool(t)
+	table, holder := gated(t, direct)
+	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
+	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	go func() {
+		result <- l.InTx(ctx, func(tx pgx.Tx) error { return insert(ctx, tx, table, "once") })
+	}()
+	blocked(t, direct, holder.Conn().PgConn().PID())
+	cancel()
+	select {
+	case err := <-result:
+		t.Fatalf("InTx returned %v while COMMIT was under way", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	commit(t, holder)
+	if err := <-result; err != nil || rows(t, direct, table) != 1 {
+		t.Errorf("InTx: %v, %d rows; want it committed", err, rows(t, direct, table))
+	}
+	if now := value[int](t, pool, `SELECT pg_backend_pid()`); now != pid {
+		t.Error("the end of the ctx cost a connection")
+	}
+}
+
+// COMMIT is held up, and meanwhile the backend is killed, or the connection breaks and
+// COMMIT goes on.
 func TestInTx_CommitUnderWayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	pool, proxy := throughProxy(t, 4)
 	direct := pgtest.Pool(t)
 	for _, kill := range []bool{true, false} {
-		table := table(t, direct)
-		gate := table[1 : len(table)-1]
-		exec(t, direct, "CREATE FUNCTION "+table+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('"+gate+"')); RETURN NULL; END $$")
-		exec(t, direct, "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+table+"()")
-		holder := begin(t, direct, pgx.TxOptions{})
-		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext($1))`, gate); err != nil {
-			t.Fatal(err)
-		}
+		table, holder := gated(t, direct)
 		l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
 		tx, err := l.BeginTx(t.Context(), pgx.TxOptions{})
 		if err != nil {

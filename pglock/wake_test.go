@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,8 +18,18 @@ type waiters struct {
 	holder *pglock.Lease
 	giveUp context.CancelFunc // of the first
 	gaveUp <-chan error
+	tries  *tries // of the first
 	second <-chan *pglock.Lease
 }
+
+// tries counts the tries to acquire, as a tracer.
+type tries struct{ begun, over atomic.Int64 }
+
+func (n *tries) TraceAcquireStart(ctx context.Context, _ pglock.TraceAcquireStartData) context.Context {
+	n.begun.Add(1)
+	return ctx
+}
+func (n *tries) TraceAcquireEnd(context.Context, pglock.TraceAcquireEndData) { n.over.Add(1) }
 
 func twoWaiters(t *testing.T, name string, holder, first, second *pgxpool.Pool) waiters {
 	t.Helper()
@@ -26,8 +37,10 @@ func twoWaiters(t *testing.T, name string, holder, first, second *pgxpool.Pool) 
 	gaveUp := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	w.giveUp, w.gaveUp = cancel, gaveUp
-	c := client(t, first, slowPoll)
+	w.giveUp, w.gaveUp, w.tries = cancel, gaveUp, &tries{}
+	cfg := slowPoll
+	cfg.Tracer = w.tries
+	c := client(t, first, cfg)
 	go func() {
 		_, err := c.Acquire(ctx, name, nil)
 		gaveUp <- err
@@ -47,13 +60,15 @@ func TestWake_OfOneThatGivesUpWhileItTriesGoesToTheNext(t *testing.T) {
 	url, name := pgtest.Database(t), pgtest.Name(t)
 	narrow := poolWith(t, url, maxConns(1))
 	w := twoWaiters(t, name, pgtest.Connect(t, url), narrow, pgtest.Connect(t, url))
+	eventually(t, "the tries at first, when registered and when it listens", 10*time.Second, func() bool { return w.tries.over.Load() == 3 })
 	conn, err := narrow.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
 	release(t, w.holder)
-	// It tries now, or will see both the wake and the end of its context.
+	// The wake is used up by a try, which waits for the connection.
+	eventually(t, "a try of the first", 10*time.Second, func() bool { return w.tries.begun.Load() == 4 })
 	w.giveUp()
 	wantErr(t, <-w.gaveUp, context.Canceled)
 	release(t, within(t, 10*time.Second, w.second))
