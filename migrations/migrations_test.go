@@ -87,6 +87,68 @@ func TestUp_TwiceAndDownAndUpAgain(t *testing.T) {
 	}
 }
 
+// definitions describes everything in the schema gatepost but the version table.
+const definitions = `SELECT coalesce(string_agg(made.line, E'\n' ORDER BY made.line), '') FROM (
+	SELECT concat_ws(' ', 'table', c.relname, c.relkind, c.relpersistence, c.reloptions, c.relacl, obj_description(c.oid, 'pg_class')) AS line
+	FROM pg_class AS c WHERE c.relnamespace = 'gatepost'::regnamespace
+	UNION ALL
+	SELECT concat_ws(' ', 'column', a.attrelid::regclass, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+		pg_get_expr(d.adbin, d.adrelid), a.attacl, col_description(a.attrelid, a.attnum))
+	FROM pg_attribute AS a
+	JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r' AND c.relnamespace = 'gatepost'::regnamespace
+	LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+	WHERE a.attnum > 0 AND NOT a.attisdropped
+	UNION ALL
+	SELECT concat_ws(' ', 'constraint', r.conrelid::regclass, r.contypid::regtype, r.conname, pg_get_constraintdef(r.oid))
+	FROM pg_constraint AS r WHERE r.connamespace = 'gatepost'::regnamespace
+	UNION ALL
+	SELECT pg_get_indexdef(i.indexrelid)
+	FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE c.relnamespace = 'gatepost'::regnamespace
+	UNION ALL
+	SELECT concat_ws(' ', 'domain', t.typname, format_type(t.typbasetype, t.typtypmod), t.typacl, obj_description(t.oid, 'pg_type'))
+	FROM pg_type AS t WHERE t.typtype = 'd' AND t.typnamespace = 'gatepost'::regnamespace
+	UNION ALL
+	SELECT concat_ws(' ', pg_get_functiondef(f.oid), f.proacl, obj_description(f.oid, 'pg_proc'))
+	FROM pg_proc AS f WHERE f.pronamespace = 'gatepost'::regnamespace
+	UNION ALL
+	SELECT pg_get_triggerdef(t.oid)
+	FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal AND c.relnamespace = 'gatepost'::regnamespace
+) AS made WHERE made.line !~ 'schema_migrations'`
+
+// One step down leads to what was there one step before, to the last comment.
+func TestDown_EachStepUndoesItsUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyDatabase(t))
+	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA gatepost"); err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { _ = db.Close() })
+	steps, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithTableName("gatepost.schema_migrations"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range migrations.Latest() {
+		before := value[string](t, pool, definitions)
+		step, err := steps.UpByOne(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value[string](t, pool, definitions) == before {
+			t.Errorf("%s: nothing of it is seen here", step.Source.Path)
+		}
+		if _, err := steps.Down(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := value[string](t, pool, definitions); after != before {
+			t.Errorf("%s: up and down leaves\n%s\nwhere there was\n%s", step.Source.Path, after, before)
+		}
+		if _, err := steps.UpByOne(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A clock that was set back between a renewal and a release leaves a row that the
 // constraint of an older version refuses.
 func TestDown_WhateverTheRowsAre(t *testing.T) {
