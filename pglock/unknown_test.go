@@ -3,6 +3,8 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +80,68 @@ func TestTryAcquire_CtxThatEndsInTheMiddleLeavesNoGhost(t *testing.T) {
 		eventually(t, "release of the ghost", 30*time.Second, func() bool { return !row(t, direct, name).Held })
 	}
 }
+
+// A request that is still under way when its grant is given back for the first time: the
+// grant comes after that, and is given back too.
+func TestTryAcquire_GrantThatComesLateIsGivenBack(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	counter := &releases{}
+	direct := poolWith(t, url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
+	pool, proxy := faultproxy.Pool(t, url, 4)
+	t.Cleanup(func() { proxy.SetStall(false) })
+	c := client(t, pool, pglock.Config{TTL: time.Hour, Control: direct})
+	release(t, acquire(t, c, name, nil))
+	gate := gateGrants(t, direct)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { _, err := c.TryAcquire(ctx, name, nil); result <- err }()
+	blocked(t, direct, gate.Conn().PgConn().PID())
+	proxy.SetStall(true) // also what would cancel the statement
+	before := counter.over.Load()
+	cancel()
+	wantErr(t, <-result, context.Canceled)
+	eventually(t, "a release that finds nothing", 10*time.Second, func() bool { return counter.over.Load() > before })
+	commit(t, gate)
+	eventually(t, "the late grant", 10*time.Second, func() bool {
+		return value[int](t, direct, `SELECT transitions FROM gatepost.leases WHERE name = $1`, name) == 2
+	})
+	eventually(t, "release of the ghost", 30*time.Second, func() bool { return !row(t, direct, name).Held })
+}
+
+// gateGrants holds up what grants a name that is free until the transaction ends that is
+// returned. It is for a database of the test's own.
+func gateGrants(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	exec(t, pool, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN new; END'`)
+	exec(t, pool, `CREATE TRIGGER gate BEFORE UPDATE ON gatepost.leases FOR EACH ROW
+		WHEN (old.nonce IS NULL AND new.nonce IS NOT NULL) EXECUTE FUNCTION gate()`)
+	gate := begin(t, pool, pgx.TxOptions{})
+	if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+// releases counts the releases by nonce that were answered, as a tracer of pgx.
+type releases struct{ over atomic.Int64 }
+
+func (*releases) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (r *releases) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if strings.Contains(data.SQL, "name: LeaseRelease") {
+		r.over.Add(1)
+	}
+}
+func (*releases) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (*releases) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*releases) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 	t.Parallel()
