@@ -218,10 +218,17 @@ func TestDeadline_CountsFromWhenTheRequestWasSent(t *testing.T) {
 func TestRenew_EndsWithItsTryWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	pool, proxy := throughProxy(t, 4)
-	l := acquire(t, client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond}), pgtest.Name(t), nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 3 * time.Second}), pgtest.Name(t), nil)
+	if err := l.Renew(t.Context()); err != nil { // it has its connection now
+		t.Fatal(err)
+	}
 	proxy.SetStall(true)
 	t.Cleanup(func() { proxy.SetStall(false) })
+	began := time.Now()
 	err := l.Renew(t.Context())
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %s, want half of RenewEvery", took)
+	}
 	if err == nil || errors.Is(err, pglock.ErrLost) || l.Err() != nil {
 		t.Errorf("Renew: %v, Err: %v; want an error that leaves the lease as it is", err, l.Err())
 	}

@@ -153,3 +153,16 @@ func TestInTx_WatchdogNeverCutsAConnectionThatWasGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// Nor after a refusal: the watch ends with it.
+func TestInTx_WatchdogEndsWithARefusal(t *testing.T) {
+	t.Parallel()
+	pool := poolWith(t, pgtest.URL(t), maxConns(1))
+	c := client(t, pool, pglock.Config{TTL: time.Minute, FenceTimeout: 500 * time.Millisecond})
+	l := acquire(t, c, pgtest.Name(t), nil)
+	release(t, l)
+	wantErr(t, c.InTx(t.Context(), l.Sequencer(), nothing), pglock.ErrReleased)
+	if _, err := pool.Exec(t.Context(), `SELECT pg_sleep(0.6)`); err != nil {
+		t.Errorf("the next user of the connection: %v", err)
+	}
+}

@@ -118,6 +118,38 @@ func TestWake_ThatComesAfterItsQueueIsGoneGoesToTheNext(t *testing.T) {
 	release(t, within(t, 10*time.Second, w.second))
 }
 
+// A client that closes takes its rows along, and with them a wake that it never got.
+func TestWake_OfAClientThatClosesGoesToTheNext(t *testing.T) {
+	t.Parallel()
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	pool := pgtest.Connect(t, url)
+	held := acquire(t, client(t, pool, slowPoll), name, nil)
+	closing := client(t, pool, slowPoll)
+	gaveUp := make(chan error, 1)
+	go func() {
+		_, err := closing.Acquire(t.Context(), name, nil)
+		gaveUp <- err
+	}()
+	registered(t, pool, name, 1)
+	listening(t, pool)
+	exec(t, pool, `UPDATE gatepost.waiters SET waiter = 4711`) // it knows no such waiter
+	second := &tries{}
+	cfg := slowPoll
+	cfg.Tracer = second
+	next := granted(t, client(t, pool, cfg), name)
+	eventually(t, "the tries of the next", 10*time.Second, func() bool { return second.over.Load() == 3 })
+	since := value[time.Time](t, pool, `SELECT since FROM gatepost.waiters WHERE waiter = 4711`)
+	release(t, held)
+	eventually(t, "a wake", 10*time.Second, func() bool {
+		return value[bool](t, pool, `SELECT since > $1 FROM gatepost.waiters WHERE waiter = 4711`, since)
+	})
+	if err := closing.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, <-gaveUp, pglock.ErrClosed)
+	release(t, within(t, 10*time.Second, next))
+}
+
 // What sessions default to doesn't reach the wake.
 func TestWake_IsReadCommittedAndReadWrite(t *testing.T) {
 	t.Parallel()
