@@ -36,7 +36,8 @@ var (
 	// longer than Config.FenceTimeout.
 	ErrFenceTimeout = errors.New("pglock: fenced transaction exceeded its time limit")
 	// ErrFenceMisplaced says that a fence was asked for where it would not
-	// protect: outside a transaction, inside a savepoint, in a read-only one.
+	// protect: outside a transaction, inside a savepoint, in a read-only one; or that
+	// a statement in a fenced transaction ended it.
 	ErrFenceMisplaced = errors.New("pglock: fence would not hold here")
 	// ErrCommitUnknown says that COMMIT was sent, no answer came, and the database
 	// could not say afterwards what became of it.

@@ -49,6 +49,10 @@ func (tx *fencedTx) Commit(ctx context.Context) error {
 		return pgx.ErrTxClosed
 	}
 	tx.dog.extend(cleanupTimeout) // from here it is COMMIT that is bounded
+	const none = 'I'
+	if tx.conn.Conn().PgConn().TxStatus() == none {
+		return tx.endedByText(ctx)
+	}
 	err := tx.Tx.Commit(context.WithoutCancel(ctx))
 	if err == nil || answered(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		giveBackWatched(ctx, tx.conn, tx.dog)
@@ -57,6 +61,15 @@ func (tx *fencedTx) Commit(ctx context.Context) error {
 	tx.dog.stop()
 	discard(ctx, tx.conn)
 	return tx.timedOut(tx.client.resolveCommit(ctx, tx.origin, err))
+}
+
+// endedByText is for a transaction that a statement in it has ended, a script's COMMIT
+// perhaps: each one after that was a transaction of its own, without a fence.
+func (tx *fencedTx) endedByText(ctx context.Context) error {
+	_ = tx.Tx.Rollback(context.WithoutCancel(ctx)) // there is none; it ends the use of the connection
+	giveBackWatched(ctx, tx.conn, tx.dog)
+	return fmt.Errorf("fence %q: %w: a statement in the transaction ended it, and what came after that was written without a fence",
+		tx.name, ErrFenceMisplaced)
 }
 
 // Rollback rolls back; after Commit it is pgx.ErrTxClosed and does nothing. It

@@ -17,8 +17,10 @@ import (
 // one row lock.
 //
 // Errors: *FencedError when refused (fn is not called); ErrFenceTimeout;
-// ErrCommitUnknown when COMMIT was not answered and could not be resolved. Any
-// other error means that nothing was committed.
+// ErrCommitUnknown when COMMIT was not answered and could not be resolved;
+// ErrFenceMisplaced when a statement of fn's, such as a script's own COMMIT, had ended
+// the transaction: the fence went with it. Any other error means that nothing was
+// committed.
 func (l *Lease) InTx(ctx context.Context, fn func(pgx.Tx) error) error {
 	tx, err := l.BeginTx(ctx, pgx.TxOptions{})
 	if err != nil {

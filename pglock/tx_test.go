@@ -131,6 +131,31 @@ func TestBeginTx_IsAPgxTxInEveryWay(t *testing.T) {
 	}
 }
 
+// A script that commits by itself takes what it writes after that out of the fence.
+func TestInTx_EndedByItsTextIsAnError(t *testing.T) {
+	t.Parallel()
+	pool := poolWith(t, pgtest.URL(t), maxConns(1))
+	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
+	for _, script := range []string{"COMMIT", "ROLLBACK", "BEGIN; SELECT 1; COMMIT; SELECT 2"} {
+		var fenced pgx.Tx
+		err := l.InTx(t.Context(), func(tx pgx.Tx) error {
+			fenced = tx
+			_, err := tx.Conn().PgConn().Exec(t.Context(), script).ReadAll()
+			return err
+		})
+		wantErr(t, err, pglock.ErrFenceMisplaced)
+		wantErr(t, fenced.Commit(t.Context()), pgx.ErrTxClosed)
+		_, err = fenced.Exec(t.Context(), "SELECT 1")
+		wantErr(t, err, pgx.ErrTxClosed)
+		if n := pool.Stat().AcquiredConns(); n != 0 {
+			t.Errorf("%q: the connection was not given back", script)
+		}
+	}
+	if err := l.InTx(t.Context(), nothing); err != nil || l.Err() != nil {
+		t.Errorf("the next one: %v, %v", err, l.Err())
+	}
+}
+
 func TestInTx_CommitThatFailsCommitsNothing(t *testing.T) {
 	t.Parallel()
 	pool := poolWith(t, pgtest.URL(t), maxConns(1))

@@ -143,6 +143,9 @@ func TestWake_OfAClientThatClosesGoesToTheNext(t *testing.T) {
 	eventually(t, "a wake", 10*time.Second, func() bool {
 		return value[bool](t, pool, `SELECT since > $1 FROM gatepost.waiters WHERE waiter = 4711`, since)
 	})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = closing.Close(over) // goes on behind
 	if err := closing.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
