@@ -9,10 +9,13 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -33,13 +36,20 @@ const (
 	lockID int64 = 0x67617465706f7374
 )
 
+// ErrOtherTool says that Gatepost's tables are there, and that no migration of them is
+// recorded: another tool made them, from what SQL returns, and keeps them up to date.
+var ErrOtherTool = errors.New("migrations: another tool made Gatepost's tables, from the SQL of gatepost migrate sql: keep them up to date with it, by the parts that are new")
+
 // Up applies the migrations that are missing, each in a transaction of its own,
 // and creates the schema first when there is none. Processes that call it at
 // the same moment wait for each other and all succeed; on a database that is up
 // to date it changes nothing. After an error the migrations before the failing
-// one stay applied; call it again when the cause is gone.
+// one stay applied; call it again when the cause is gone. It is ErrOtherTool, and changes
+// nothing, where another tool made the tables.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
-	if err := createSchema(ctx, pool); err != nil {
+	if err := createSchema(ctx, pool); errors.Is(err, ErrOtherTool) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("create schema gatepost: %w", err)
 	}
 	return withProvider(pool, func(p *goose.Provider) error {
@@ -82,10 +92,11 @@ func Latest() int64 {
 	return all[len(all)-1].Version
 }
 
-// createSchema takes a transaction lock first: two concurrent CREATE SCHEMA IF
-// NOT EXISTS can both find nothing, and one then fails with 23505. It asks for
-// the schema before it creates it, so that a role without CREATE on the
-// database can run later migrations.
+// createSchema makes the schema, unless another tool has made tables in it. It
+// takes a transaction lock first: two concurrent CREATE SCHEMA IF NOT EXISTS can
+// both find nothing, and one then fails with 23505. It asks for the schema before
+// it creates it, so that a role without CREATE on the database can run later
+// migrations.
 func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
@@ -95,6 +106,9 @@ func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
 
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, lockID); err != nil {
 		return err
+	}
+	if other, err := otherTool(ctx, tx); err != nil || other {
+		return cmp.Or(err, ErrOtherTool)
 	}
 	var missing bool
 	if err := tx.QueryRow(ctx, `SELECT to_regnamespace('gatepost') IS NULL`).Scan(&missing); err != nil {
@@ -106,6 +120,23 @@ func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
 		}
 	}
 	return tx.Commit(ctx)
+}
+
+// rower is a pool or a transaction.
+type rower interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// otherTool says whether Gatepost's tables are there with none of their migrations
+// recorded. A migration and its record are one commit, so it asks for the table first.
+func otherTool(ctx context.Context, db rower) (is bool, err error) {
+	var versions bool
+	err = db.QueryRow(ctx, `SELECT to_regclass('gatepost.leases') IS NOT NULL, to_regclass('`+versionTable+`') IS NOT NULL`).Scan(&is, &versions)
+	if err != nil || !is || !versions {
+		return is, err
+	}
+	err = db.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM `+versionTable+` WHERE version_id > 0 AND is_applied)`).Scan(&is)
+	return is, err
 }
 
 // withProvider makes a provider for one call: one whose first call failed stays

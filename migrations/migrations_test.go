@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -161,6 +162,32 @@ func TestDown_WhateverTheRowsAre(t *testing.T) {
 	}
 	if err := migrations.Down(t.Context(), pool); err != nil {
 		t.Error(err)
+	}
+}
+
+// What another tool made stays that tool's: Up would make it twice, and leave a version
+// table that says nothing was made.
+func TestUp_RefusesWhatAnotherToolMade(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyDatabase(t))
+	sql, err := migrations.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), pool); !errors.Is(err, migrations.ErrOtherTool) {
+		t.Errorf("Up is %v", err)
+	}
+	if value[bool](t, pool, `SELECT to_regclass('gatepost.schema_migrations') IS NOT NULL`) {
+		t.Error("Up made a version table")
+	}
+	if other, err := migrations.OtherTool(t.Context(), pool); !other || err != nil {
+		t.Errorf("OtherTool is %v, %v", other, err)
+	}
+	if other, err := migrations.OtherTool(t.Context(), pgtest.Connect(t, pgtest.Database(t))); other || err != nil {
+		t.Errorf("OtherTool of a database that was migrated is %v, %v", other, err)
 	}
 }
 

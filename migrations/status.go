@@ -44,6 +44,10 @@ func Status(ctx context.Context, pool *pgxpool.Pool) ([]MigrationStatus, error) 
 	return all, nil
 }
 
+// OtherTool says whether Gatepost's tables are there and were made by another tool, from
+// what SQL returns: Status shows no migration as applied then, and Up is ErrOtherTool.
+func OtherTool(ctx context.Context, pool *pgxpool.Pool) (bool, error) { return otherTool(ctx, pool) }
+
 // appliedVersions reads goose's table directly, because goose's own status call
 // creates the table when it is missing.
 func appliedVersions(ctx context.Context, pool *pgxpool.Pool) (map[int64]time.Time, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -35,6 +36,9 @@ Exit codes: 0 when all are applied that this program has, 1 when one is missing.
 				return err
 			}
 			if pending := countPending(all); pending > 0 {
+				if other, err := migrations.OtherTool(cmd.Context(), pool); err != nil || other {
+					return cmp.Or(err, migrations.ErrOtherTool)
+				}
 				return fmt.Errorf("%d of %d migrations are missing; run: gatepost migrate up", pending, len(all))
 			}
 			return nil
