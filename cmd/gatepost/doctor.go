@@ -22,7 +22,7 @@ It finds a schema that is missing, old or was changed; a server that loses
 commits in a crash or a failover; transactions, prepared ones too, that keep a
 lease's next holder out; holes in the guards of tables; leases and idempotency
 keys that were left behind; clocks that differ; tables that grow; a pooler in
-between; and with --role what that role lacks.
+between; and with --role what that role lacks, or has and needn't.
 
   WEAKENS  takes away from a promise: see to it
   NOTE     costs time or room, or wants a look

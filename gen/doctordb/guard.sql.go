@@ -20,6 +20,13 @@ SELECT
     coalesce(array_to_string(p.proconfig, E'\n'), '')::text AS config,
     coalesce(p.prosrc, '')::text AS body,
     (p.prokind = 'f' AND p.proparallel = 'u' AND NOT p.proleakproof AND p.prosqlbody IS NULL)::boolean AS plain,
+    pg_get_userbyid(p.proowner)::text AS owner,
+    coalesce(pg_get_userbyid(t.relowner), '')::text AS tables_owner,
+    (t.oid IS NULL OR (
+        has_schema_privilege(p.proowner, n.oid, 'USAGE')
+        AND has_table_privilege(p.proowner, t.oid, 'SELECT')
+        AND has_any_column_privilege(p.proowner, t.oid, 'UPDATE')
+    ))::boolean AS locks,
     EXISTS (
         SELECT
         FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS g
@@ -28,24 +35,29 @@ SELECT
 FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
 JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = 'leases' AND t.relkind = 'r'
 WHERE n.nspname = 'gatepost'
 ORDER BY p.proname, 2
 `
 
 type FunctionListRow struct {
-	Name       string
-	Arguments  string
-	Language   string
-	Volatility string
-	Strict     bool
-	Definer    bool
-	Config     string
-	Body       string
-	Plain      bool
-	Everybody  bool
+	Name        string
+	Arguments   string
+	Language    string
+	Volatility  string
+	Strict      bool
+	Definer     bool
+	Config      string
+	Body        string
+	Plain       bool
+	Owner       string
+	TablesOwner string
+	Locks       bool
+	Everybody   bool
 }
 
-// FunctionList reads Gatepost's functions, with all that decides what a call does.
+// FunctionList reads Gatepost's functions, with all that decides what a call does; locks
+// says whether the owner may lock a lease.
 func (q *Queries) FunctionList(ctx context.Context) ([]FunctionListRow, error) {
 	rows, err := q.db.Query(ctx, FunctionList)
 	if err != nil {
@@ -65,6 +77,9 @@ func (q *Queries) FunctionList(ctx context.Context) ([]FunctionListRow, error) {
 			&i.Config,
 			&i.Body,
 			&i.Plain,
+			&i.Owner,
+			&i.TablesOwner,
+			&i.Locks,
 			&i.Everybody,
 		); err != nil {
 			return nil, err

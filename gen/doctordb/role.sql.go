@@ -81,6 +81,75 @@ func (q *Queries) RoleFunctions(ctx context.Context, arg RoleFunctionsParams) ([
 	return items, nil
 }
 
+const RoleGranted = `-- name: RoleGranted :many
+SELECT
+    coalesce(g.table_name, '')::text AS table_name,
+    coalesce(g.column_name, '')::text AS column_name,
+    g.privilege::text AS privilege,
+    r.rolname::text AS grantee
+FROM (
+    SELECT NULL::name AS table_name, NULL::name AS column_name, x.privilege_type AS privilege, x.grantee, n.nspowner AS owner
+    FROM pg_catalog.pg_namespace AS n
+    CROSS JOIN LATERAL aclexplode(n.nspacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+    UNION ALL
+    SELECT c.relname, NULL, x.privilege_type, x.grantee, c.relowner
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(c.relacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+    UNION ALL
+    SELECT c.relname, a.attname, x.privilege_type, x.grantee, c.relowner
+    FROM pg_catalog.pg_attribute AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(a.attacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+        AND NOT a.attisdropped
+) AS g
+JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
+WHERE g.grantee <> g.owner
+    AND pg_has_role($1::text, g.grantee, 'USAGE')
+ORDER BY r.rolname, g.table_name NULLS FIRST, g.privilege, g.column_name NULLS FIRST
+`
+
+type RoleGrantedRow struct {
+	TableName  string
+	ColumnName string
+	Privilege  string
+	Grantee    string
+}
+
+// RoleGranted reads what is granted in Gatepost's schema to a role, or to one whose
+// privileges it has, but not to everybody: on the schema, where table_name is empty, on
+// tables, and on columns.
+func (q *Queries) RoleGranted(ctx context.Context, role string) ([]RoleGrantedRow, error) {
+	rows, err := q.db.Query(ctx, RoleGranted, role)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoleGrantedRow
+	for rows.Next() {
+		var i RoleGrantedRow
+		if err := rows.Scan(
+			&i.TableName,
+			&i.ColumnName,
+			&i.Privilege,
+			&i.Grantee,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RolePrivileges = `-- name: RolePrivileges :many
 SELECT
     asked.table_name::text AS table_name,

@@ -7,6 +7,8 @@ package doctordb
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const KeyBacklog = `-- name: KeyBacklog :one
@@ -161,6 +163,71 @@ func (q *Queries) LeaseLapsed(ctx context.Context, arg LeaseLapsedParams) ([]Lea
 			&i.Holder,
 			&i.AgeUs,
 			&i.Lapsed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LeaseOverlong = `-- name: LeaseOverlong :many
+SELECT
+    l.name::text AS name,
+    l.slot::integer AS slot,
+    l.token::bigint AS token,
+    coalesce(l.holder, l.reserved_for, '')::text AS holder,
+    (l.holder IS NOT NULL AND l.expires_at > r.latest)::boolean AS held,
+    (CASE WHEN l.holder IS NOT NULL AND l.expires_at > r.latest THEN l.expires_at ELSE l.reserved_until END)::timestamptz AS until,
+    (count(*) OVER ())::bigint AS overlong
+FROM gatepost.leases AS l
+CROSS JOIN (
+    SELECT clock_timestamp() + $1::bigint * interval '1 microsecond' AS latest
+) AS r
+WHERE (l.holder IS NOT NULL AND l.expires_at > r.latest)
+    OR l.reserved_until > r.latest
+ORDER BY greatest(l.expires_at, l.reserved_until) DESC, l.name, l.slot
+LIMIT $2::integer
+`
+
+type LeaseOverlongParams struct {
+	MostUs int64
+	Most   int32
+}
+
+type LeaseOverlongRow struct {
+	Name     string
+	Slot     int32
+	Token    int64
+	Holder   string
+	Held     bool
+	Until    pgtype.Timestamptz
+	Overlong int64
+}
+
+// LeaseOverlong reads the leases and reservations that last longer from now on than the
+// longest that a program can ask for, the latest first and at most so many; overlong counts
+// them all.
+func (q *Queries) LeaseOverlong(ctx context.Context, arg LeaseOverlongParams) ([]LeaseOverlongRow, error) {
+	rows, err := q.db.Query(ctx, LeaseOverlong, arg.MostUs, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeaseOverlongRow
+	for rows.Next() {
+		var i LeaseOverlongRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Slot,
+			&i.Token,
+			&i.Holder,
+			&i.Held,
+			&i.Until,
+			&i.Overlong,
 		); err != nil {
 			return nil, err
 		}

@@ -378,6 +378,7 @@ SELECT
     c.relname::text AS table_name,
     t.tgname::text AS name,
     t.tgenabled::text AS enabled,
+    (t.tgtype & 3 = 3)::boolean AS rewrites,
     pg_get_triggerdef(t.oid)::text AS definition
 FROM pg_catalog.pg_trigger AS t
 JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
@@ -392,11 +393,12 @@ type TriggerListRow struct {
 	TableName  string
 	Name       string
 	Enabled    string
+	Rewrites   bool
 	Definition string
 }
 
 // TriggerList reads the triggers on Gatepost's tables, those of constraints aside, with
-// their definitions as the server writes them.
+// their definitions as the server writes them. Those that rewrite are BEFORE ... FOR EACH ROW.
 func (q *Queries) TriggerList(ctx context.Context) ([]TriggerListRow, error) {
 	rows, err := q.db.Query(ctx, TriggerList)
 	if err != nil {
@@ -410,6 +412,7 @@ func (q *Queries) TriggerList(ctx context.Context) ([]TriggerListRow, error) {
 			&i.TableName,
 			&i.Name,
 			&i.Enabled,
+			&i.Rewrites,
 			&i.Definition,
 		); err != nil {
 			return nil, err

@@ -46,6 +46,7 @@ var checks = []check{
 	{id: "prepared", looks: "prepared transactions on a lease", primary: true, reads: []string{"leases"}, run: checkPrepared},
 	{id: "fenced", looks: "transactions that lock a lease for too long", primary: true, reads: []string{"leases"}, run: checkFenced},
 	{id: "lapsed", looks: "leases that lapsed and were never released", reads: []string{"leases"}, run: checkLapsed},
+	{id: "overlong", looks: "leases that last longer than a TTL can be", inventory: true, reads: []string{"leases"}, run: checkOverlong},
 	{id: "clock-back", looks: "whether the server's clock was set back", reads: []string{"leases"}, run: checkClockBack},
 	{id: "clock-difference", looks: "this machine's clock against the server's", run: checkClockDifference},
 
@@ -62,4 +63,5 @@ var checks = []check{
 
 	{id: "privilege", looks: "the privileges of the role of --role", role: true, inventory: true, run: checkPrivileges},
 	{id: "owner", looks: "whether the role of --role stands above the guards", role: true, inventory: true, run: checkOwner},
+	{id: "excess", looks: "what the role of --role may do and needn't", role: true, inventory: true, run: checkExcess},
 }

@@ -56,6 +56,10 @@ func (v *visit) judgeFunction(want migrations.Function, object string, row docto
 		v.weakens(object, "It is not SECURITY DEFINER: it can't read the leases for a role that may not, and refuses it.",
 			fmt.Sprintf("ALTER FUNCTION %s SECURITY DEFINER;", object))
 	}
+	if want.Definer && row.Definer && !row.Locks {
+		v.weakens(object, fmt.Sprintf("It has the rights of its owner, %s, who may not lock a lease: it refuses whoever calls it.", row.Owner),
+			fmt.Sprintf("ALTER FUNCTION %s OWNER TO %s;", object, ident(row.TablesOwner)))
+	}
 	if want.Config != row.Config {
 		v.weakens(object, "It has not the search_path that it was made with: an object in another schema, or a temporary one, can take the place of "+
 			"what it reads.", makeFunctions)

@@ -93,7 +93,7 @@ var inventory = []table{
 // readable is the part of a table that a role needs to look at it; all where there is
 // none. The nonce of a lease, and the reply to a key, are nobody's business.
 var readable = map[string]string{
-	"leases":           "(name, slot, token, holder, acquired_at, renewed_at, expires_at, transitions, xmax) ",
+	"leases":           "(name, slot, token, holder, acquired_at, renewed_at, expires_at, transitions, reserved_for, reserved_until, xmax) ",
 	"idempotency_keys": "(operation, state, lease_until, created_at, expires_at) ",
 }
 
@@ -110,7 +110,8 @@ func ours(name string) (table, bool) {
 func rebuild() []string {
 	return []string{
 		"-- restore the table from a backup; or, while nothing is held and no key is needed, make all anew:",
-		"gatepost migrate down --force && gatepost migrate up",
+		`psql "$DATABASE_URL" -c 'DROP SCHEMA gatepost CASCADE' && gatepost migrate up`,
+		"-- that takes guards and privileges along: then gatepost guard add, and gatepost migrate grants ROLE",
 	}
 }
 

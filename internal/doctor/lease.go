@@ -33,6 +33,37 @@ func checkLapsed(ctx context.Context, v *visit) error {
 	return nil
 }
 
+// longest is the longest TTL that a program can ask for.
+const longest = 168 * time.Hour
+
+// checkOverlong looks for leases that nobody else gets for longer than a TTL can be.
+func checkOverlong(ctx context.Context, v *visit) error {
+	rows, err := v.q.LeaseOverlong(ctx, doctordb.LeaseOverlongParams{MostUs: longest.Microseconds(), Most: shown})
+	for i, r := range rows {
+		text := fmt.Sprintf("It is %s until %s, and no TTL is longer than 168 h: the row was written by hand, or the server's clock was set back. "+
+			"Nobody else gets it until then.", heldBy(r), cli.Clock(r.Until.Time))
+		if more := r.Overlong - shown; more > 0 && i == shown-1 {
+			text += fmt.Sprintf(" And so are %d more.", more)
+		}
+		v.weakens("lease "+r.Name, text, overlongRemedy(r))
+	}
+	return err
+}
+
+func heldBy(r doctordb.LeaseOverlongRow) string {
+	if r.Held {
+		return "held by " + r.Holder
+	}
+	return "reserved for " + r.Holder
+}
+
+func overlongRemedy(r doctordb.LeaseOverlongRow) string {
+	if r.Held {
+		return fmt.Sprintf("gatepost release %s --token %d", shellWord(r.Name), r.Token)
+	}
+	return fmt.Sprintf("UPDATE gatepost.leases SET reserved_for = NULL, reserved_until = NULL WHERE name = %s AND slot = %d;", literal(r.Name), r.Slot)
+}
+
 // checkClockBack looks for leases from the future: tokens and times come from the
 // server's clock.
 func checkClockBack(ctx context.Context, v *visit) error {

@@ -40,6 +40,49 @@ func TestLapsed_OnlyLongAgo(t *testing.T) {
 	}
 }
 
+func TestOverlong_FindsWhatNobodyGetsForLongerThanATTL(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, insertLease("longest", "1", "167 hours 59 min"), insertLease("free", "2", "300 hours"),
+		"UPDATE gatepost.leases SET nonce = NULL, holder = NULL WHERE name = 'free'")
+	if got := found(examine(t, url, patient())); len(got) != 0 {
+		t.Errorf("of leases that can be it found %q", got)
+	}
+	run(t, url, insertLease("ghost's", "7", "10 years"), insertLease("kept", "8", "-1 min"),
+		"UPDATE gatepost.leases SET nonce = NULL, holder = NULL, reserved_for = 'web-2', reserved_until = clock_timestamp() + interval '9 years' WHERE name = 'kept'")
+	r := examine(t, url, patient())
+	if got := found(r); !slices.Equal(got, []string{"overlong weakens lease ghost's", "overlong weakens lease kept"}) {
+		t.Fatalf("it found %q", got)
+	}
+	f := result(t, r, "overlong").Findings
+	if !strings.HasPrefix(f[0].Text, "It is held by web-1 until ") || !slices.Equal(f[0].Remedy, []string{`gatepost release 'ghost'\''s' --token 7`}) {
+		t.Errorf("it says %+v", f[0])
+	}
+	if !strings.HasPrefix(f[1].Text, "It is reserved for web-2 until ") {
+		t.Errorf("it says %+v", f[1])
+	}
+	heal(t, url, r)
+	if got := found(examine(t, url, patient())); !slices.Equal(got, []string{"overlong weakens lease ghost's"}) {
+		t.Errorf("after the remedy in SQL it finds %q", got)
+	}
+	for n := range 4 {
+		run(t, url, insertLease(fmt.Sprint(n), "9", "20 years"))
+	}
+	if f := result(t, examine(t, url, patient()), "overlong").Findings; len(f) != 3 || !strings.HasSuffix(f[2].Text, " And so are 2 more.") {
+		t.Errorf("of five it says %+v", f)
+	}
+}
+
+// A token that was written by hand is beyond what a time.Duration holds.
+func TestClockBack_FindsATokenThatNoClockGives(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, insertLease("n", "9000000000000000000", "1 min"))
+	if got := found(examine(t, url, patient())); !slices.Equal(got, []string{"clock-back weakens the server's clock"}) {
+		t.Errorf("it found %q", got)
+	}
+}
+
 func TestClockBack_FindsLeasesFromTheFuture(t *testing.T) {
 	t.Parallel()
 	url := healthy.database(t)

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -108,7 +109,12 @@ func owner(r doctordb.LeaseLockersRow) string {
 	return " of " + r.Username
 }
 
-func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+// duration is that many microseconds; the longest there is of more, as of a token that
+// was written by hand.
+func duration(us int64) time.Duration {
+	most := int64(math.MaxInt64 / time.Microsecond)
+	return time.Duration(min(max(us, -most), most)) * time.Microsecond
+}
 
 func since(us int64) string { return cli.Duration(duration(us)) }
 

@@ -182,3 +182,58 @@ func TestPrivileges_OfARoleThatOnlyFences(t *testing.T) {
 		t.Errorf("with the grants it finds %q", got)
 	}
 }
+
+// Each is what the role needs, and one privilege more, which the remedy takes back.
+func TestExcess_FindsWhatARoleNeednt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fenceOnly bool
+		fault     string // $role stands for the role
+		harmless  bool
+	}{
+		"all tables":               {fault: "GRANT ALL ON ALL TABLES IN SCHEMA gatepost TO $role"},
+		"empty the leases":         {fault: "GRANT TRUNCATE ON gatepost.leases TO $role"},
+		"a trigger on the keys":    {fault: "GRANT TRIGGER ON gatepost.idempotency_keys TO $role"},
+		"the versions":             {fault: "GRANT DELETE ON gatepost.schema_migrations TO $role"},
+		"imports changed":          {fault: "GRANT UPDATE ON gatepost.imports TO $role"},
+		"functions of its own":     {fault: "GRANT CREATE ON SCHEMA gatepost TO $role"},
+		"the versions read":        {fault: "GRANT SELECT ON gatepost.schema_migrations TO $role", harmless: true},
+		"fencing: read all":        {fenceOnly: true, fault: "GRANT SELECT ON gatepost.leases TO $role"},
+		"fencing: read nonces":     {fenceOnly: true, fault: "GRANT SELECT (name, nonce) ON gatepost.leases TO $role"},
+		"fencing: extend":          {fenceOnly: true, fault: "GRANT UPDATE (expires_at, renewed_at) ON gatepost.leases TO $role"},
+		"fencing: take":            {fenceOnly: true, fault: "GRANT INSERT ON gatepost.leases TO $role"},
+		"fencing: end":             {fenceOnly: true, fault: "GRANT DELETE ON gatepost.leases TO $role"},
+		"fencing: look":            {fenceOnly: true, fault: "GRANT SELECT (name, holder) ON gatepost.leases TO $role", harmless: true},
+		"fencing: keys of its own": {fenceOnly: true, fault: "GRANT SELECT, INSERT ON gatepost.idempotency_keys TO $role", harmless: true},
+		"fencing: by another role": {fenceOnly: true, fault: "CREATE ROLE $role_team; GRANT SELECT ON gatepost.leases TO $role_team; GRANT $role_team TO $role"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database := healthy.database(t)
+			role := makeRole(t, database, "")
+			grants := migrations.Grants
+			if c.fenceOnly {
+				grants = migrations.FenceOnlyGrants
+			}
+			sql, err := grants(role)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, database, sql, strings.ReplaceAll(c.fault, "$role", role))
+			opts := patient()
+			opts.Role, opts.FenceOnly = role, c.fenceOnly
+			want := []string{"excess weakens role " + role}
+			if c.harmless {
+				want = []string{}
+			}
+			r := examine(t, database, opts)
+			if got := found(r); !slices.Equal(got, want) {
+				t.Fatalf("it found %q, want %q", got, want)
+			}
+			heal(t, database, r)
+			if got := found(examine(t, database, opts)); len(got) != 0 {
+				t.Errorf("after the remedy it finds %q", got)
+			}
+		})
+	}
+}

@@ -43,6 +43,8 @@ func (v *visit) judgeVersions(versions []int64, missing []string) {
 	}
 	v.upToDate = applied == latest() && int64(len(versions)) == latest()
 	switch {
+	case applied == 0 && len(missing) == 0: // another tool made them; goose began, and stopped
+		v.upToDate = true
 	case applied > latest():
 		v.note("gatepost.schema_migrations", fmt.Sprintf("The schema is of version %d, newer than this program, which knows %d: "+
 			"it can't say whether the tables are as they should be.", applied, latest()),
@@ -125,7 +127,7 @@ func columnText(name, want string, found []string) string {
 	return fmt.Sprintf("The column %s is missing.", name)
 }
 
-// columnRemedy is exact where only NOT NULL was taken away.
+// columnRemedy is exact where only NOT NULL was taken away, or a column that may be NULL.
 func columnRemedy(table, want string, found []string) []string {
 	name, _, _ := strings.Cut(want, " ")
 	if slices.Contains(found, strings.TrimSuffix(want, " NOT NULL")) {
@@ -133,6 +135,9 @@ func columnRemedy(table, want string, found []string) []string {
 	}
 	if slices.Contains(found, want+" NOT NULL") {
 		return []string{fmt.Sprintf("ALTER TABLE gatepost.%s ALTER COLUMN %s DROP NOT NULL;", table, name)}
+	}
+	if !slices.ContainsFunc(found, named(name)) && !strings.HasSuffix(want, " NOT NULL") {
+		return []string{fmt.Sprintf("ALTER TABLE gatepost.%s ADD COLUMN %s;", table, want)}
 	}
 	return rebuild()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gatepost/gatepost/gen/doctordb"
 	"github.com/gatepost/gatepost/internal/doctor"
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func TestSchema_MissingOldNewAndDropped(t *testing.T) {
@@ -28,10 +29,11 @@ func TestSchema_MissingOldNewAndDropped(t *testing.T) {
 			[]string{"ALTER TABLE gatepost.waiters RENAME TO w2", "CREATE VIEW gatepost.waiters AS SELECT * FROM gatepost.w2", "ALTER TABLE gatepost.w2 SET LOGGED"},
 			[]string{"schema weakens gatepost.waiters"},
 		},
-		"by another tool":              {[]string{"DROP TABLE " + versions}, []string{}},
-		"by another tool, and dropped": {[]string{"DROP TABLE " + versions, "DROP TABLE gatepost.fences"}, []string{"schema weakens gatepost.fences"}},
-		"another type":                 {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN transitions TYPE integer"}, []string{"columns weakens gatepost.leases"}},
-		"a column dropped":             {[]string{"ALTER TABLE gatepost.leases DROP COLUMN data"}, []string{"columns weakens gatepost.leases"}},
+		"by another tool":               {[]string{"DROP TABLE " + versions}, []string{}},
+		"by another tool, before goose": {[]string{"DELETE FROM " + versions + " WHERE version_id > 0"}, []string{}},
+		"by another tool, and dropped":  {[]string{"DROP TABLE " + versions, "DROP TABLE gatepost.fences"}, []string{"schema weakens gatepost.fences"}},
+		"another type":                  {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN transitions TYPE integer"}, []string{"columns weakens gatepost.leases"}},
+		"a column dropped":              {[]string{"ALTER TABLE gatepost.leases DROP COLUMN data"}, []string{"columns weakens gatepost.leases"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,6 +43,30 @@ func TestSchema_MissingOldNewAndDropped(t *testing.T) {
 				t.Errorf("it found %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// Where down can't go, since what it undoes is gone, the remedy is another way to begin anew.
+func TestSchema_RebuildWorksWhateverIsGone(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, "ALTER TABLE gatepost.leases DROP COLUMN token")
+	remedy := result(t, examine(t, url, patient()), "columns").Findings[0].Remedy
+	const drop = "DROP SCHEMA gatepost CASCADE"
+	if len(remedy) != 3 || remedy[1] != `psql "$DATABASE_URL" -c '`+drop+`' && gatepost migrate up` {
+		t.Errorf("the remedy is %q", remedy)
+	}
+	run(t, url, drop)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if got := found(examine(t, url, patient())); len(got) != 0 {
+		t.Errorf("after the remedy it finds %q", got)
 	}
 }
 
@@ -97,7 +123,7 @@ func TestInventory_IsWhatTheMigrationsMake(t *testing.T) {
 // No statement reads a nonce, nor the reply or the key of a call.
 func TestQueries_ReadNoSecret(t *testing.T) {
 	t.Parallel()
-	for _, sql := range []string{doctordb.LeaseLockers, doctordb.LeaseLapsed, doctordb.LeaseClock, doctordb.KeyRunning, doctordb.KeyBacklog} {
+	for _, sql := range []string{doctordb.LeaseLockers, doctordb.LeaseLapsed, doctordb.LeaseOverlong, doctordb.LeaseClock, doctordb.KeyRunning, doctordb.KeyBacklog} {
 		for _, word := range []string{"nonce", "k.key", "body", "attempt", "l.*", "k.*"} {
 			if strings.Contains(sql, word) {
 				t.Errorf("it reads %s: %s", word, sql)

@@ -98,6 +98,11 @@ func checkTriggers(ctx context.Context, v *visit) error {
 			continue
 		}
 		name := ident(t.Name)
+		if t.Rewrites && t.Enabled != "D" {
+			v.weakens(qualified(t.TableName), fmt.Sprintf("The trigger %s is not Gatepost's, and runs before each row is written: it can change a "+
+				"token, or leave the row out.", t.Name), fmt.Sprintf("DROP TRIGGER %s ON gatepost.%s;", name, t.TableName))
+			continue
+		}
 		v.note(qualified(t.TableName), fmt.Sprintf("The trigger %s is not Gatepost's: it runs with each acquisition or call, "+
 			"and what it raises makes them fail.", t.Name), fmt.Sprintf("DROP TRIGGER %s ON gatepost.%s;", name, t.TableName))
 	}

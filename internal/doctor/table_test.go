@@ -123,11 +123,23 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 			[]string{"CREATE TRIGGER audit AFTER UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()"},
 			[]string{"trigger note " + leases},
 		},
+		"a trigger that changes rows": {
+			[]string{"CREATE TRIGGER quiet BEFORE UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()"},
+			[]string{"trigger weakens " + leases},
+		},
+		"a trigger that is off": {
+			[]string{
+				"CREATE TRIGGER quiet BEFORE UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()",
+				"ALTER TABLE gatepost.leases DISABLE TRIGGER quiet",
+			},
+			[]string{"trigger note " + leases},
+		},
 		"row security": {[]string{"ALTER TABLE gatepost.leases ENABLE ROW LEVEL SECURITY"}, []string{"row-rewrite weakens " + leases}},
 		"a rule":       {[]string{"CREATE RULE quiet AS ON DELETE TO gatepost.waiters DO INSTEAD NOTHING"}, []string{"row-rewrite weakens gatepost.waiters"}},
 		"everybody":    {[]string{"GRANT SELECT, UPDATE, DELETE ON gatepost.leases TO PUBLIC"}, []string{"public-grant weakens " + leases}},
 
 		"a column more":    {[]string{"ALTER TABLE gatepost.leases ADD COLUMN note text"}, []string{"columns note " + leases}},
+		"a column less":    {[]string{"ALTER TABLE gatepost.leases DROP COLUMN data"}, []string{"columns weakens " + leases}},
 		"NULL allowed":     {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN expires_at DROP NOT NULL"}, []string{"columns weakens " + leases}},
 		"NULL not allowed": {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN holder SET NOT NULL"}, []string{"columns weakens " + leases}},
 

@@ -1,4 +1,5 @@
--- FunctionList reads Gatepost's functions, with all that decides what a call does.
+-- FunctionList reads Gatepost's functions, with all that decides what a call does; locks
+-- says whether the owner may lock a lease.
 -- name: FunctionList :many
 SELECT
     p.proname::text AS name,
@@ -10,6 +11,13 @@ SELECT
     coalesce(array_to_string(p.proconfig, E'\n'), '')::text AS config,
     coalesce(p.prosrc, '')::text AS body,
     (p.prokind = 'f' AND p.proparallel = 'u' AND NOT p.proleakproof AND p.prosqlbody IS NULL)::boolean AS plain,
+    pg_get_userbyid(p.proowner)::text AS owner,
+    coalesce(pg_get_userbyid(t.relowner), '')::text AS tables_owner,
+    (t.oid IS NULL OR (
+        has_schema_privilege(p.proowner, n.oid, 'USAGE')
+        AND has_table_privilege(p.proowner, t.oid, 'SELECT')
+        AND has_any_column_privilege(p.proowner, t.oid, 'UPDATE')
+    ))::boolean AS locks,
     EXISTS (
         SELECT
         FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS g
@@ -18,6 +26,7 @@ SELECT
 FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
 JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = 'leases' AND t.relkind = 'r'
 WHERE n.nspname = 'gatepost'
 ORDER BY p.proname, 2;
 

@@ -25,6 +25,42 @@ WHERE n.nspname = 'gatepost'
     AND p.proname = ANY (@names::text[])
 ORDER BY p.proname, 2;
 
+-- RoleGranted reads what is granted in Gatepost's schema to a role, or to one whose
+-- privileges it has, but not to everybody: on the schema, where table_name is empty, on
+-- tables, and on columns.
+-- name: RoleGranted :many
+SELECT
+    coalesce(g.table_name, '')::text AS table_name,
+    coalesce(g.column_name, '')::text AS column_name,
+    g.privilege::text AS privilege,
+    r.rolname::text AS grantee
+FROM (
+    SELECT NULL::name AS table_name, NULL::name AS column_name, x.privilege_type AS privilege, x.grantee, n.nspowner AS owner
+    FROM pg_catalog.pg_namespace AS n
+    CROSS JOIN LATERAL aclexplode(n.nspacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+    UNION ALL
+    SELECT c.relname, NULL, x.privilege_type, x.grantee, c.relowner
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(c.relacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+    UNION ALL
+    SELECT c.relname, a.attname, x.privilege_type, x.grantee, c.relowner
+    FROM pg_catalog.pg_attribute AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(a.attacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+        AND NOT a.attisdropped
+) AS g
+JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
+WHERE g.grantee <> g.owner
+    AND pg_has_role(@role::text, g.grantee, 'USAGE')
+ORDER BY r.rolname, g.table_name NULLS FIRST, g.privilege, g.column_name NULLS FIRST;
+
 -- RolePrivileges says which privileges on Gatepost's tables a role has, of those asked
 -- for: tables, privileges and columns go together, and an empty column is the whole
 -- table. A table or a column that isn't there is left out.

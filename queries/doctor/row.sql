@@ -55,3 +55,24 @@ WHERE l.holder IS NOT NULL
     AND l.expires_at < clock_timestamp() - sqlc.arg(age_us)::bigint * interval '1 microsecond'
 ORDER BY l.expires_at
 LIMIT sqlc.arg(most)::integer;
+
+-- LeaseOverlong reads the leases and reservations that last longer from now on than the
+-- longest that a program can ask for, the latest first and at most so many; overlong counts
+-- them all.
+-- name: LeaseOverlong :many
+SELECT
+    l.name::text AS name,
+    l.slot::integer AS slot,
+    l.token::bigint AS token,
+    coalesce(l.holder, l.reserved_for, '')::text AS holder,
+    (l.holder IS NOT NULL AND l.expires_at > r.latest)::boolean AS held,
+    (CASE WHEN l.holder IS NOT NULL AND l.expires_at > r.latest THEN l.expires_at ELSE l.reserved_until END)::timestamptz AS until,
+    (count(*) OVER ())::bigint AS overlong
+FROM gatepost.leases AS l
+CROSS JOIN (
+    SELECT clock_timestamp() + sqlc.arg(most_us)::bigint * interval '1 microsecond' AS latest
+) AS r
+WHERE (l.holder IS NOT NULL AND l.expires_at > r.latest)
+    OR l.reserved_until > r.latest
+ORDER BY greatest(l.expires_at, l.reserved_until) DESC, l.name, l.slot
+LIMIT sqlc.arg(most)::integer;

@@ -124,12 +124,13 @@ WHERE s.schemaname = 'gatepost'
 ORDER BY s.relname;
 
 -- TriggerList reads the triggers on Gatepost's tables, those of constraints aside, with
--- their definitions as the server writes them.
+-- their definitions as the server writes them. Those that rewrite are BEFORE ... FOR EACH ROW.
 -- name: TriggerList :many
 SELECT
     c.relname::text AS table_name,
     t.tgname::text AS name,
     t.tgenabled::text AS enabled,
+    (t.tgtype & 3 = 3)::boolean AS rewrites,
     pg_get_triggerdef(t.oid)::text AS definition
 FROM pg_catalog.pg_trigger AS t
 JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
