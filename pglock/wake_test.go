@@ -288,3 +288,18 @@ func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
 	release(t, held)
 	release(t, within(t, 20*time.Second, second))
 }
+
+// The row of a client that died stays for a while, and its turn would have come first.
+func TestWake_PassesOverAClientThatDied(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+	tries := &ended{tries: map[string]int{}}
+	c := client(t, pool, pglock.Config{TTL: slowPoll.TTL, PollInterval: slowPoll.PollInterval, Tracer: tries})
+	holder := acquire(t, client(t, pool, slowPoll), name, nil)
+	waiting := granted(t, c, name)
+	eventually(t, "its three tries before it sleeps", 10*time.Second, func() bool { return tries.of(name) >= 3 })
+	exec(t, pool, `INSERT INTO gatepost.waiters (client, waiter, name, slot, holder, since, expires_at)
+		VALUES ('dead', 1, $1, 0, 'dead', '-infinity', clock_timestamp() - interval '1 s')`, name)
+	release(t, holder)
+	release(t, within(t, 10*time.Second, waiting))
+}
