@@ -129,7 +129,11 @@ func TestInboxBatch_DoesNotDeadlockWhateverTheOrder(t *testing.T) {
 			mine := batchOf(ids...)
 			rand.Shuffle(size, func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			wg.Go(func() {
-				if refused, err := consumeBatch(t, pool, consumer, mine, run); err != nil || len(refused) > 0 {
+				refused, err := consumeBatch(t, pool, consumer, mine, run)
+				for errors.Is(err, idem.ErrInProgress) { // a queue that is too long for a busy machine: delivered again
+					refused, err = consumeBatch(t, pool, consumer, mine, run)
+				}
+				if err != nil || len(refused) > 0 {
 					t.Errorf("refused %v, %v", refused, err)
 				}
 			})
