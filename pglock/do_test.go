@@ -135,6 +135,21 @@ func TestDo_WorkMayReleaseByItself(t *testing.T) {
 	}
 }
 
+// Whichever statement it takes: the second one's sessions don't begin READ COMMITTED.
+func TestRelease_LeavesNothingOfTheHolder(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read"} {
+		pool, name := poolWith(t, pgtest.URL(t), setting("default_transaction_isolation", level)), pgtest.Name(t)
+		c := acquainted(t, pool, pglock.Config{})
+		l := acquire(t, c, name, &pglock.AcquireOptions{Data: []byte(`{"a": 1}`)})
+		release(t, l)
+		info, err := c.Get(t.Context(), name)
+		if err != nil || info.Held || info.Holder != "" || info.Data != nil || info.Token != l.Token() || info.Transitions != 1 {
+			t.Errorf("%s: %+v, %v; want the token and no more", level, info, err)
+		}
+	}
+}
+
 func TestRelease_Twice(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)

@@ -89,6 +89,8 @@ func TestElector_ResignsWhenFnReturns(t *testing.T) {
 	if err := a.ends(t); !errors.Is(err, enough) {
 		t.Errorf("Run returned %v, want fn's value", err)
 	}
+	wantErr(t, a.elector.Resign(), pglock.ErrNoLeader)
+	wantErr(t, a.elector.HandOver("b"), pglock.ErrNoLeader)
 	b.leads(t)
 	b.leave <- nil
 	if err := b.ends(t); err != nil {

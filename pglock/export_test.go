@@ -94,3 +94,9 @@ func ReplaceControl(c *Client) {
 func OnControl(ctx context.Context, c *Client, fn func(*pgx.Conn) error) error {
 	return c.onControl(ctx, fn)
 }
+
+// CommitOutcome reads an answer about a transaction that began so long ago, on timeline 1
+// of system 1.
+func CommitOutcome(row lockdb.TransactionStatusRow, ago time.Duration) (known, committed bool) {
+	return origin{began: time.Now().Add(-ago), server: &server{system: "1", timeline: "1"}}.outcome(row)
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/gatepost/gatepost/internal/faultproxy"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
@@ -209,6 +210,35 @@ func TestInTx_LostReplyOfCommitIsResolved(t *testing.T) {
 			if errors.Is(err, pglock.ErrCommitUnknown) {
 				t.Errorf("%s was lost at %s: %v, want to know", what, level, err)
 			}
+		}
+	}
+}
+
+// Rule F7: an answer counts only from where the transaction ran. Elsewhere its id is
+// another's.
+func TestCommit_IsBelievedOnlyWhereItRan(t *testing.T) {
+	t.Parallel()
+	const ago = time.Minute
+	hour, second := time.Hour.Microseconds(), time.Second.Microseconds()
+	for what, c := range map[string]struct {
+		row              lockdb.TransactionStatusRow
+		known, committed bool
+	}{
+		"committed":                     {lockdb.TransactionStatusRow{Status: "committed", SystemIdentifier: "1", Timeline: "1", UpUs: hour}, true, true},
+		"aborted":                       {lockdb.TransactionStatusRow{Status: "aborted", SystemIdentifier: "1", Timeline: "1", UpUs: hour}, true, false},
+		"in progress":                   {lockdb.TransactionStatusRow{Status: "in progress", SystemIdentifier: "1", Timeline: "1", UpUs: hour}, false, false},
+		"too old":                       {lockdb.TransactionStatusRow{SystemIdentifier: "1", Timeline: "1", UpUs: hour}, false, false},
+		"committed on another system":   {lockdb.TransactionStatusRow{Status: "committed", SystemIdentifier: "2", Timeline: "1", UpUs: hour}, false, false},
+		"aborted on another system":     {lockdb.TransactionStatusRow{Status: "aborted", SystemIdentifier: "2", Timeline: "1", UpUs: hour}, false, false},
+		"committed on another timeline": {lockdb.TransactionStatusRow{Status: "committed", SystemIdentifier: "1", Timeline: "2", UpUs: hour}, false, false},
+		"aborted on another timeline":   {lockdb.TransactionStatusRow{Status: "aborted", SystemIdentifier: "1", Timeline: "2", UpUs: hour}, false, false},
+		"committed on a standby":        {lockdb.TransactionStatusRow{Status: "committed", Recovering: true, SystemIdentifier: "1", Timeline: "1", UpUs: hour}, false, false},
+		"aborted on a standby":          {lockdb.TransactionStatusRow{Status: "aborted", Recovering: true, SystemIdentifier: "1", Timeline: "1", UpUs: hour}, false, false},
+		"committed since a crash":       {lockdb.TransactionStatusRow{Status: "committed", SystemIdentifier: "1", Timeline: "1", UpUs: second}, false, false},
+		"aborted by a crash":            {lockdb.TransactionStatusRow{Status: "aborted", SystemIdentifier: "1", Timeline: "1", UpUs: second}, true, false},
+	} {
+		if known, committed := pglock.CommitOutcome(c.row, ago); known != c.known || committed != c.committed {
+			t.Errorf("%s: known = %t, committed = %t; want %t, %t", what, known, committed, c.known, c.committed)
 		}
 	}
 }
