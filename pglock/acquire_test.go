@@ -210,6 +210,21 @@ func TestTryAcquire_StoresTheTTLUnrounded(t *testing.T) {
 	}
 }
 
+func TestRenew_StoresTheTTLUnrounded(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	c := client(t, pool, pglock.Config{TTL: time.Minute})
+	for _, ttl := range []time.Duration{59*time.Second + 999*time.Millisecond, time.Minute + 1500*time.Microsecond} {
+		l := acquire(t, c, pgtest.Name(t), &pglock.AcquireOptions{TTL: ttl})
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := row(t, pool, l.Name()).TTL; got != ttl {
+			t.Errorf("stored %s, want %s", got, ttl)
+		}
+	}
+}
+
 func TestTryAcquire_FreshClientTakesALapsedLeaseAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)

@@ -226,6 +226,18 @@ func TestGetAndList_TellWhatIsHeld(t *testing.T) {
 	wantErr(t, err, pglock.ErrInvalidConfig)
 }
 
+func TestList_OfAllThatIsHeld(t *testing.T) {
+	t.Parallel()
+	c := client(t, pgtest.Connect(t, pgtest.Database(t)), pglock.Config{})
+	acquire(t, c, "b", nil)
+	acquire(t, c, "a", nil)
+	release(t, acquire(t, c, "free", nil))
+	list, err := c.List(t.Context(), nil)
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[1].Name != "b" {
+		t.Errorf("List: %+v, %v; want a and b", list, err)
+	}
+}
+
 // The names with a prefix are a range of the index, whose end must leave none out.
 func TestList_PrefixIsWhatNamesBeginWith(t *testing.T) {
 	t.Parallel()
