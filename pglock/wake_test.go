@@ -55,6 +55,23 @@ func twoWaiters(t *testing.T, name string, holder, first, second *pgxpool.Pool) 
 	return w
 }
 
+// A row that is kept alive keeps its place among the others.
+func TestAcquire_StaysInItsPlaceWhileItWaits(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	held := acquire(t, client(t, pool, slowPoll), name, nil)
+	waiting := granted(t, client(t, pool, fast), name)
+	registered(t, pool, name, 1)
+	const of = ` FROM gatepost.waiters WHERE name = $1`
+	since, until := value[time.Time](t, pool, `SELECT since`+of, name), value[time.Time](t, pool, `SELECT expires_at`+of, name)
+	eventually(t, "its next poll", 10*time.Second, func() bool { return value[time.Time](t, pool, `SELECT expires_at`+of, name).After(until) })
+	if now := value[time.Time](t, pool, `SELECT since`+of, name); !now.Equal(since) {
+		t.Errorf("it waits since %s, want since %s", now, since)
+	}
+	release(t, held)
+	release(t, within(t, 10*time.Second, waiting))
+}
+
 func TestWake_OfOneThatGivesUpWhileItTriesGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	url, name := pgtest.Database(t), pgtest.Name(t)
