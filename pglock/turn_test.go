@@ -95,6 +95,21 @@ func TestHandOver_WakesTheCandidate(t *testing.T) {
 	release(t, within(t, 4*time.Second, waiting))
 }
 
+// Without a notification too, and long before the reservation ends.
+func TestHandOver_IsFoundByAPollOfTheCandidate(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Pool(t), pgtest.Name(t)
+	acquire(t, asleep(t, pool), name, nil)
+	n := &tries{}
+	waiting := granted(t, client(t, pool, pglock.Config{
+		Holder: "heir", TTL: time.Minute, PollInterval: 20 * time.Millisecond, DisableNotify: true, Tracer: n,
+	}), name)
+	eventually(t, "the tries before it sleeps", 10*time.Second, func() bool { return n.over.Load() >= 2 })
+	exec(t, pool, `UPDATE gatepost.leases SET nonce = NULL, holder = NULL, expires_at = clock_timestamp(),
+		reserved_for = 'heir', reserved_until = clock_timestamp() + interval '1 h' WHERE name = $1`, name)
+	release(t, within(t, 10*time.Second, waiting))
+}
+
 func TestInTxAll_LocksInTheOrderOfTheNames(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
