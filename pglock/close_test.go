@@ -209,3 +209,23 @@ func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 		return value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name) == 0
 	})
 }
+
+// A grant that is under way when Close begins is nobody's, and is given back.
+func TestClose_LeavesNoGrantThatWasUnderWay(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+	c := client(t, pool, pglock.Config{TTL: time.Hour})
+	release(t, acquire(t, c, name, nil))
+	gate := gateGrants(t, pool)
+	result := make(chan error, 1)
+	go func() { _, err := c.TryAcquire(t.Context(), name, nil); result <- err }()
+	blocked(t, pool, gate.Conn().PgConn().PID())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = c.Close(over) // has begun, and goes on behind
+	commit(t, gate)
+	wantErr(t, <-result, pglock.ErrClosed)
+	if r := row(t, pool, name); r.Held || value[int](t, pool, `SELECT transitions FROM gatepost.leases WHERE name = $1`, name) != 2 {
+		t.Errorf("the row is %+v, want it granted and free again", r)
+	}
+}

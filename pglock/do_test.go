@@ -128,7 +128,11 @@ func TestDo_WorkMayReleaseByItself(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	err := client(t, pool, pglock.Config{}).Do(t.Context(), name, nil, func(ctx context.Context, l *pglock.Lease) error {
-		return l.Release(ctx)
+		err := l.Release(ctx)
+		if cause := context.Cause(ctx); !errors.Is(cause, pglock.ErrReleased) {
+			t.Errorf("the work's context ended with %v, want ErrReleased", cause)
+		}
+		return err
 	})
 	if err != nil {
 		t.Errorf("Do: %v", err)

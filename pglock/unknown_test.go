@@ -24,7 +24,10 @@ func TestTryAcquire_LostReplyIsFoundAgain(t *testing.T) {
 	for _, statement := range []string{"LeaseInsert", "LeaseTake"} { // the first grant, and later ones
 		fault := proxy.Next(faultproxy.Fault{Match: statement})
 		l := acquire(t, c, name, nil)
-		reached(t, fault)
+		_, margin := l.Timing()
+		if from := l.Deadline().Add(margin - 30*time.Second); from.After(reached(t, fault)) {
+			t.Errorf("%s: trusted from when it was found, want from when the request was sent", statement)
+		}
 		if r := row(t, direct, name); !r.Held || r.Token != l.Token() {
 			t.Errorf("%s: row = %+v, lease has token %d", statement, r, l.Token())
 		}
