@@ -47,7 +47,7 @@ func TestStandby_AttemptsOutliveAFailover(t *testing.T) {
 	t.Parallel()
 	f := pgtest.NewFailover(t)
 	effects, key := newLedger(t, f.Primary), newKey(t)
-	a := claim(t, holder(t, f.Pool(t, 2), idem.Config{Lease: 6 * time.Second}), key)
+	a := claim(t, holder(t, f.Pool(t, 2), idem.Config{Lease: 12 * time.Second}), key)
 	renewed(t, f.Primary, key, 1)
 	f.Break(t)
 	waitUntil(t, "a heartbeat that meets the standby", func() bool { return f.Visitors(t) > 0 })

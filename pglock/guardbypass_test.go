@@ -91,7 +91,7 @@ func TestGuard_ALeaseIsNotTakenForAnother(t *testing.T) {
 	exec(t, pool, "CREATE TABLE g (lease text)")
 	for kind, opts := range bothGuards {
 		guard(t, pool, "g", opts)
-		tx := begin(t, pool, pgx.TxOptions{})
+		tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // the lease is acquired behind its first snapshot
 		var xid string
 		if err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&xid); err != nil {
 			t.Fatal(err)

@@ -30,7 +30,9 @@ func TestRole_AnApplicationNeedsNoMoreThanItsGrants(t *testing.T) {
 	wantErr(t, held, pglock.ErrHeld)
 	write := func(tx pgx.Tx) error { return insert(ctx, tx, "notes", "x") }
 	own := func(fence func(pgx.Tx) error) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return errors.Join(fence(tx), write(tx)) })
+		// A second fence sees the heartbeats until then.
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+			func(tx pgx.Tx) error { return errors.Join(fence(tx), write(tx)) })
 	}
 	other := acquire(t, b, "m", nil)
 	both := []pglock.Sequencer{l.Sequencer(), other.Sequencer()}
