@@ -14,8 +14,8 @@ type Row struct {
 	What, Against string
 	// Bar is what the ratio should not exceed; 0 for none.
 	Bar float64
-	// Known is what the ratio is, in the README's table, where that is above the bar;
-	// 0 where it isn't.
+	// Known is what the ratio has been on a machine that did nothing else, at most, where
+	// that is above the bar; 0 where it isn't.
 	Known   float64
 	measure func(context.Context, *env, *Result) error
 }
