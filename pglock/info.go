@@ -83,9 +83,18 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, erro
 // read all names, and a prepared one comes to that with the sixth time.
 type planned struct{ *pgxpool.Pool }
 
-// Query sends a statement that isn't prepared.
+// Query sends a statement that isn't prepared, in a mode of pgx that reads its columns in
+// their binary forms, as its default does: of a time as text pgx reads no DateStyle but ISO.
 func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return p.Pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	cfg := p.Pool.Config().ConnConfig
+	if cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return p.Pool.Query(ctx, sql, args...) // none of the others prepares
+	}
+	mode := pgx.QueryExecModeCacheDescribe
+	if cfg.DescriptionCacheCapacity == 0 {
+		mode = pgx.QueryExecModeDescribeExec
+	}
+	return p.Pool.Query(ctx, sql, append([]any{mode}, args...)...)
 }
 
 // behind is the first text behind all that begin with a prefix, by their bytes. It is

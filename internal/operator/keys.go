@@ -121,9 +121,18 @@ func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(K
 // page: a plan for any state would be wrong for most of them.
 type planned struct{ *pgxpool.Pool }
 
-// Query sends a statement that isn't prepared.
+// Query sends a statement that isn't prepared, in a mode of pgx that reads its columns in
+// their binary forms, as its default does: of a time as text pgx reads no DateStyle but ISO.
 func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return p.Pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	cfg := p.Pool.Config().ConnConfig
+	if cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return p.Pool.Query(ctx, sql, args...) // none of the others prepares
+	}
+	mode := pgx.QueryExecModeCacheDescribe
+	if cfg.DescriptionCacheCapacity == 0 {
+		mode = pgx.QueryExecModeDescribeExec
+	}
+	return p.Pool.Query(ctx, sql, append([]any{mode}, args...)...)
 }
 
 // page is the first page of what a filter chooses.
