@@ -36,6 +36,15 @@ func TestExamine_AFailedCheckIsToldAndTheOthersGoOn(t *testing.T) {
 	}
 }
 
+func TestExamine_ReadsTimesWhateverTheDateStyleIs(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	run(t, database, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = SQL, DMY', current_database()); END $$`)
+	if n := examine(t, database, patient()).Failed(); n > 0 {
+		t.Errorf("%d checks failed", n)
+	}
+}
+
 func TestExamine_WhatEndsItAllIsAnError(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none?connect_timeout=5")

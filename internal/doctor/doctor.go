@@ -57,6 +57,7 @@ func (o Options) withDefaults() Options {
 func Examine(ctx context.Context, cfg *pgx.ConnConfig, opts Options) (*Report, error) {
 	cfg = cfg.Copy()
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works through any pooler
+	cfg.RuntimeParams["datestyle"] = "ISO"           // in that mode pgx reads no other; a pooler knows it
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
