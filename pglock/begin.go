@@ -80,7 +80,7 @@ func (c *Client) beginFencedOnce(ctx context.Context, seqs []Sequencer, opts pgx
 		from, err = c.origin(ctx, begin.tx, row, began)
 		if err == nil {
 			return &fencedTx{
-				Tx: begin.tx, conn: conn, dog: dog, client: c, name: first.name, origin: from, deadline: deadline,
+				Tx: begin.tx, conn: conn, dog: dog, client: c, seqs: seqs, origin: from, deadline: deadline,
 			}, nil
 		}
 	}

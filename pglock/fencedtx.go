@@ -18,7 +18,7 @@ type fencedTx struct {
 	conn     *pgxpool.Conn
 	dog      *watchdog
 	client   *Client
-	name     string
+	seqs     []Sequencer // in lock order
 	origin   origin
 	deadline time.Time
 	over     atomic.Bool // by Commit or Rollback
@@ -29,7 +29,25 @@ func (tx *fencedTx) timedOut(err error) error {
 	if err == nil || time.Now().Before(tx.deadline) {
 		return err
 	}
-	return tx.client.timedOut(tx.name, err)
+	return tx.client.timedOut(tx.seqs[0].name, err)
+}
+
+// fencedOff rolls back after a guard's refusal, and names it: a lease that was released
+// since the fence passed is over for a guard. One that is live was not what the guard
+// asked for, and the guard's own error says that.
+func (tx *fencedTx) fencedOff(ctx context.Context, err error) error {
+	if sqlState(err) != CodeFenced || errors.Is(err, ErrFenced) {
+		return err
+	}
+	_ = tx.Rollback(ctx)
+	again, refused := tx.client.beginFencedOnce(ctx, tx.seqs, pgx.TxOptions{AccessMode: pgx.ReadWrite})
+	if refused == nil {
+		_ = again.Rollback(ctx)
+	}
+	if errors.Is(refused, ErrFenced) {
+		return fmt.Errorf("%w: %w", refused, err)
+	}
+	return err
 }
 
 func (c *Client) timedOut(name string, err error) error {
@@ -69,7 +87,7 @@ func (tx *fencedTx) endedByText(ctx context.Context) error {
 	_ = tx.Tx.Rollback(context.WithoutCancel(ctx)) // there is none; it ends the use of the connection
 	giveBackWatched(ctx, tx.conn, tx.dog)
 	return fmt.Errorf("fence %q: %w: a statement in the transaction ended it, and what came after that was written without a fence",
-		tx.name, ErrFenceMisplaced)
+		tx.seqs[0].name, ErrFenceMisplaced)
 }
 
 // Rollback rolls back; after Commit it is pgx.ErrTxClosed and does nothing. It

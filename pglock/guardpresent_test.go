@@ -151,6 +151,44 @@ func TestGuard_TestsTheExpiryOfAFenceOnce(t *testing.T) {
 	}
 }
 
+// A lease that was released since the fence passed is over for a guard, and InTx says
+// so in its own words. What a guard says of another lease stays the guard's.
+func TestGuard_RefusesALeaseThatWasReleasedSinceTheFence(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	c := asleep(t, pool)
+	for what, run := range map[string]func(*pglock.Lease, func(pgx.Tx) error) error{
+		"InTx": func(l *pglock.Lease, fn func(pgx.Tx) error) error { return l.InTx(t.Context(), fn) },
+		"Client.InTx": func(l *pglock.Lease, fn func(pgx.Tx) error) error {
+			return c.InTx(t.Context(), l.Sequencer(), fn)
+		},
+	} {
+		lease, other := pgtest.Name(t), pgtest.Name(t)
+		l := acquire(t, c, lease, nil)
+		table := guardedTable(t, pool, "(note text)", byLease(lease))
+		foreign := guardedTable(t, pool, "(note text)", byLease(other))
+		err := run(l, func(tx pgx.Tx) error { return insert(t.Context(), tx, foreign, "x") })
+		wantGuard(t, what+", another lease's table", err, "presents no fence")
+		if errors.Is(err, pglock.ErrFenced) {
+			t.Errorf("%s, another lease's table: %v matches ErrFenced while the lease is held", what, err)
+		}
+		err = run(l, func(tx pgx.Tx) error {
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return insert(t.Context(), tx, table, "x")
+		})
+		wantGuard(t, what, err, "was released")
+		if refused, ok := errors.AsType[*pglock.FencedError](err); !ok || !errors.Is(err, pglock.ErrReleased) ||
+			refused.Name != lease || refused.Token != l.Token() {
+			t.Errorf("%s: %v, want a FencedError of %q with ErrReleased", what, err, lease)
+		}
+		if n := rows(t, pool, table) + rows(t, pool, foreign); n != 0 {
+			t.Errorf("%s: %d rows were written", what, n)
+		}
+	}
+}
+
 // The clock is read after the wait for the row.
 func TestGuard_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()

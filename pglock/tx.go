@@ -16,7 +16,8 @@ import (
 // FenceTimeout at most. It costs no round trip more than BEGIN and COMMIT, and
 // one row lock.
 //
-// Errors: *FencedError when refused (fn is not called); ErrFenceTimeout;
+// Errors: *FencedError when refused (fn is not called), and when a guarded table refuses
+// a write of fn's because the lease was released after that; ErrFenceTimeout;
 // ErrCommitUnknown when COMMIT was not answered and could not be resolved;
 // ErrFenceMisplaced when a statement of fn's, such as a script's own COMMIT, had ended
 // the transaction: the fence went with it. Any other error means that nothing was
@@ -86,7 +87,9 @@ func runInTx(ctx context.Context, tx pgx.Tx, fn func(pgx.Tx) error) error {
 	}()
 	if err := fn(tx); err != nil {
 		if fenced, ok := tx.(*fencedTx); ok {
-			err = fenced.timedOut(err)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+			defer cancel()
+			err = fenced.fencedOff(ctx, fenced.timedOut(err))
 		}
 		return err
 	}
