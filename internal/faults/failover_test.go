@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtemp"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // failover is a standby, and when what was lost with the primary.
@@ -52,6 +53,7 @@ func (c *cluster) follow(t *testing.T) *failover {
 func (c *conductor) promote(f fault) {
 	standby := connect(c.t, c.failover.standby)
 	c.failover.cut = now()
+	c.catchUp(standby)
 	for _, sql := range []string{`ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`} {
 		if _, err := standby.Exec(c.t.Context(), sql); err != nil {
 			c.t.Error(err)
@@ -72,6 +74,20 @@ func (c *conductor) promote(f fault) {
 	}
 	c.failover.promoted = now()
 	c.t.Logf("promoted; the primary was ahead for %s", time.Duration(c.failover.promoted-c.failover.cut).Round(time.Millisecond))
+}
+
+// catchUp waits until the standby has what was done until now, also what was acknowledged
+// before it was on the primary's disk: it is sent no sooner.
+func (c *conductor) catchUp(standby *pgxpool.Pool) {
+	var target string
+	err := c.cluster.admin().QueryRow(c.t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&target)
+	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); pause(c.t.Context(), 5*time.Millisecond) {
+		var there bool
+		if err = standby.QueryRow(c.t.Context(), `SELECT pg_last_wal_receive_lsn() >= $1::text::pg_lsn`, target).Scan(&there); there {
+			return
+		}
+	}
+	c.t.Errorf("the standby doesn't follow: %v", err)
 }
 
 // forgotten says whether a failover may have lost what an operation did.
