@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -120,5 +121,9 @@ func (c *cluster) quiet(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%d sessions are left of workers that have ended", left)
+	var who []string
+	_ = c.admin().QueryRow(t.Context(), `
+		SELECT array_agg(concat_ws(' ', application_name, state, wait_event, age(clock_timestamp(), state_change)::text, left(query, 80)))
+		FROM pg_stat_activity WHERE application_name ~ '^w[0-9]'`).Scan(&who)
+	t.Errorf("%d sessions are left of workers that have ended:\n\t%s", left, strings.Join(who, "\n\t"))
 }

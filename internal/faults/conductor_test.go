@@ -110,9 +110,12 @@ func (c *conductor) retire() {
 func (c *conductor) wait(f fault) { pause(c.t.Context(), f.For) }
 
 func (c *conductor) kill(f fault) {
-	c.processes[f.Worker].kill()
+	p := c.processes[f.Worker]
+	p.turn.Lock() // a kill that comes before the next life would miss it, and a second one begin
+	defer p.turn.Unlock()
+	p.kill()
 	c.wait(f)
-	c.processes[f.Worker].live(c.t)
+	p.live(c.t)
 }
 
 func (c *conductor) stop(f fault) {

@@ -20,6 +20,7 @@ import (
 type process struct {
 	role
 	proxy *faultproxy.Proxy
+	turn  sync.Mutex // of a fault that ends a life and begins the next
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -34,6 +35,13 @@ func (p *process) live(t *testing.T) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ended != nil {
+		select {
+		case <-p.ended:
+		default:
+			t.Errorf("worker %s lives still", p.name())
+		}
+	}
 	p.Life++
 	text, err := json.Marshal(p.role)
 	if err != nil {

@@ -68,7 +68,7 @@ func needsTime(t *testing.T) {
 func (s scenario) conduct(t *testing.T) {
 	t.Helper()
 	t.Logf("seed %d: %v", s.seed, s.defaults)
-	c := &conductor{scenario: s, t: t, cluster: newCluster(t, s.defaults, s.env), dir: t.TempDir(), kinds: map[string]species{}}
+	c := &conductor{scenario: s, t: t, cluster: newCluster(t, s.defaults, s.env), dir: t.ArtifactDir(), kinds: map[string]species{}}
 	if s.withStandby {
 		c.cluster.ahead(t, s.names[1:])
 		c.failover = c.cluster.follow(t)
