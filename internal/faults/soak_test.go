@@ -27,6 +27,7 @@ type soaking struct {
 	client *pglock.Client
 	store  *idem.Store
 	thirds [3]third
+	late   lateRenewals
 }
 
 const (
@@ -97,7 +98,7 @@ func newSoaking(t *testing.T) *soaking {
 
 func (s *soaking) open() {
 	var err error
-	if s.client, err = pglock.New(s.pool, pglock.Config{TTL: 2 * time.Second, RenewEvery: 100 * time.Millisecond}); err != nil {
+	if s.client, err = pglock.New(s.pool, pglock.Config{TTL: 2 * time.Second, RenewEvery: 100 * time.Millisecond, Tracer: &s.late}); err != nil {
 		s.t.Fatal(err)
 	}
 	if s.store, err = idem.New(s.pool, idem.Config{Retention: 5 * time.Second}); err != nil {
@@ -135,6 +136,8 @@ func (s *soaking) snapshot() pgx.Tx {
 func (s *soaking) third(length time.Duration) (m third) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), length)
 	defer cancel()
+	before := s.late.Load()
+	defer func() { m.late = s.late.Load() - before }()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for i := range soakers {
