@@ -34,20 +34,23 @@ func (tx *fencedTx) timedOut(err error) error {
 
 // fencedOff rolls back after a guard's refusal, and names it: a lease that was released
 // since the fence passed is over for a guard. One that is live was not what the guard
-// asked for, and the guard's own error says that.
+// asked for, and the guard's own error says that. Without an answer the refusal alone
+// counts.
 func (tx *fencedTx) fencedOff(ctx context.Context, err error) error {
 	if sqlState(err) != CodeFenced || errors.Is(err, ErrFenced) {
 		return err
 	}
 	_ = tx.Rollback(ctx)
 	again, refused := tx.client.beginFencedOnce(ctx, tx.seqs, pgx.TxOptions{AccessMode: pgx.ReadWrite})
-	if refused == nil {
+	switch {
+	case refused == nil:
 		_ = again.Rollback(ctx)
-	}
-	if errors.Is(refused, ErrFenced) {
+		return err
+	case errors.Is(refused, ErrFenced):
 		return fmt.Errorf("%w: %w", refused, err)
+	default:
+		return fmt.Errorf("%w: %w (%w)", ErrFenced, err, refused)
 	}
-	return err
 }
 
 func (c *Client) timedOut(name string, err error) error {

@@ -189,6 +189,39 @@ func TestGuard_RefusesALeaseThatWasReleasedSinceTheFence(t *testing.T) {
 	}
 }
 
+// Where it can't be looked into any more, a guard's refusal is ErrFenced still.
+func TestGuard_RefusalIsFencedWithoutAServer(t *testing.T) {
+	t.Parallel()
+	pool, lease := pgtest.Pool(t), pgtest.Name(t)
+	table := guardedTable(t, pool, "(note text)", byLease(lease))
+	l := acquire(t, asleep(t, pool), lease, nil)
+	own := pgtest.Connect(t, pgtest.URL(t))
+	worker, err := pglock.New(own, pglock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = worker.Close(context.Background()) })
+	err = worker.InTx(t.Context(), l.Sequencer(), func(tx pgx.Tx) error {
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		err := insert(t.Context(), tx, table, "x")
+		go own.Close()
+		eventually(t, "a closed pool", 10*time.Second, func() bool {
+			conn, err := own.Acquire(t.Context())
+			if err == nil {
+				conn.Release()
+			}
+			return err != nil
+		})
+		return err
+	})
+	wantGuard(t, "a closed pool", err, "was released")
+	if !errors.Is(err, pglock.ErrFenced) {
+		t.Errorf("%v, want ErrFenced", err)
+	}
+}
+
 // The clock is read after the wait for the row.
 func TestGuard_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()
