@@ -38,7 +38,8 @@ you would otherwise write: all rows of the table, or those that are named.
 Ours and the plain statement run in turns, in the order swapped with each turn; a
 pair is a block of each. A ratio is that of the medians of two blocks; the table
 shows the median over the pairs, and the least and the most of them. Work is counted
-apart from that: statements, round trips, transaction ids (xids), bytes of WAL.
+apart from that: statements, round trips, transaction ids (xids), bytes of WAL,
+fsyncs of the WAL, and buffers: pages of tables and indexes that were looked at.
 
 It works in a schema of its own, gatepost_bench_ and something random, and under
 names of its own in gatepost's tables, and removes them at the end, also after

@@ -28,6 +28,7 @@ func counting(cfg *pgxpool.Config) (*pgxpool.Config, *counter) {
 	c := &counter{statements: map[string]int64{}}
 	cfg = cfg.Copy()
 	cfg.ConnConfig.Tracer = c
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a round trip, of one that was idle
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

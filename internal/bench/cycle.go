@@ -55,18 +55,17 @@ func measureTry(ctx context.Context, e *env, r *Result) error {
 		if _, err := holder.TryAcquire(ctx, name, nil); err != nil {
 			return err
 		}
-		cfg, counter := counting(e.config)
-		return e.with(ctx, cfg, pglock.Config{}, func(_ *pgxpool.Pool, other *pglock.Client) error {
-			mine, err := e.count(ctx, counter, func(ctx context.Context) error {
+		return e.counted(ctx, func(c *tally, _ *pgxpool.Pool, other *pglock.Client) error {
+			mine, err := e.count(ctx, c, errand{do: func(ctx context.Context) error {
 				_, err := other.TryAcquire(ctx, name, nil)
 				if err == nil {
 					return fmt.Errorf("%s was to be held, but could be had", name)
 				}
 				return ignore(err, pglock.ErrHeld)
-			})
+			}})
 			r.Counts = counts(mine, nil)
 			for i, c := range r.Counts {
-				if c.What == xids || c.What == walBytes {
+				if c.What == xids || c.What == walBytes || c.What == fsyncs {
 					r.Counts[i].Bar = new(0.0)
 				}
 			}

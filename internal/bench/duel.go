@@ -28,17 +28,16 @@ func (e *env) duel(ctx context.Context, r *Result, d duel) error {
 	if err != nil || d.clients > 1 {
 		return err
 	}
-	cfg, counter := counting(e.config)
-	return e.with(ctx, cfg, pglock.Config{}, func(pool *pgxpool.Pool, client *pglock.Client) error {
+	return e.counted(ctx, func(c *tally, pool *pgxpool.Pool, client *pglock.Client) error {
 		ours, plain, err := d.prepare(ctx, pool, client)
 		if err != nil {
 			return err
 		}
-		mine, err := e.count(ctx, counter, ours)
+		mine, err := e.count(ctx, c, errand{do: ours})
 		if err != nil {
 			return err
 		}
-		theirs, err := e.count(ctx, counter, plain)
+		theirs, err := e.count(ctx, c, errand{do: plain})
 		r.Counts = counts(mine, &theirs)
 		return err
 	})

@@ -23,10 +23,11 @@ const cleanupTimeout = 30 * time.Second
 // env is where rows are measured: a database, and what is made there for it.
 type env struct {
 	Options
-	config *pgxpool.Config
-	admin  *pgxpool.Pool // for what isn't measured
-	id     string        // makes the scratch's names its own
-	row    string        // that is measured now
+	config  *pgxpool.Config
+	admin   *pgxpool.Pool // for what isn't measured
+	version int           // the server's major one
+	id      string        // makes the scratch's names its own
+	row     string        // that is measured now
 }
 
 // open connects and makes the scratch schema.
@@ -46,7 +47,8 @@ func open(ctx context.Context, cfg *pgxpool.Config, opts Options) (*env, error) 
 
 func (e *env) prepare(ctx context.Context) error {
 	var migrated bool
-	err := e.admin.QueryRow(ctx, `SELECT to_regclass('gatepost.leases') IS NOT NULL AND to_regclass('gatepost.idempotency_keys') IS NOT NULL`).Scan(&migrated)
+	err := e.admin.QueryRow(ctx, `SELECT to_regclass('gatepost.leases') IS NOT NULL AND to_regclass('gatepost.idempotency_keys') IS NOT NULL,
+		current_setting('server_version_num')::int / 10000`).Scan(&migrated, &e.version)
 	if err == nil && !migrated {
 		err = pglock.ErrNotMigrated
 	}

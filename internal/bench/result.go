@@ -32,7 +32,7 @@ func microseconds(us float64) time.Duration { return time.Duration(us * float64(
 
 // Count is work that one operation does.
 type Count struct {
-	What string  `json:"what"` // statements, round trips, xids, bytes of WAL
+	What string  `json:"what"` // statements, round trips, xids, WAL bytes, fsyncs, buffers
 	Each float64 `json:"each"`
 	// Plain is the same of what it is compared with; absent where there is none.
 	Plain *float64 `json:"plain,omitempty"`
