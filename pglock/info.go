@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/gatepost/gatepost/internal/planned"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // LeaseInfo is what the database says of a name. All times are the database's.
@@ -66,7 +66,7 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, erro
 	if limit == 0 {
 		limit = 1000
 	}
-	rows, err := lockdb.New(planned{c.pool}).LeaseList(ctx, lockdb.LeaseListParams{
+	rows, err := lockdb.New(planned.Pool{Pool: c.pool}).LeaseList(ctx, lockdb.LeaseListParams{
 		Prefix: opts.Prefix, BeforeName: behind(opts.Prefix), After: opts.After, Free: opts.Free, Most: int32(min(limit, 1<<30)),
 	})
 	if err != nil {
@@ -77,24 +77,6 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) ([]LeaseInfo, erro
 		list[i] = infoOf(lockdb.LeaseGetRow(row))
 	}
 	return list, nil
-}
-
-// planned has a statement planned for the arguments that it has: a plan for any would
-// read all names, and a prepared one comes to that with the sixth time.
-type planned struct{ *pgxpool.Pool }
-
-// Query sends a statement that isn't prepared, in a mode of pgx that reads its columns in
-// their binary forms, as its default does: of a time as text pgx reads no DateStyle but ISO.
-func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	cfg := p.Pool.Config().ConnConfig
-	if cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		return p.Pool.Query(ctx, sql, args...) // none of the others prepares
-	}
-	mode := pgx.QueryExecModeCacheDescribe
-	if cfg.DescriptionCacheCapacity == 0 {
-		mode = pgx.QueryExecModeDescribeExec
-	}
-	return p.Pool.Query(ctx, sql, append([]any{mode}, args...)...)
 }
 
 // behind is the first text behind all that begin with a prefix, by their bytes. It is

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/gatepost/gatepost/idem"
-	"github.com/jackc/pgx/v5"
+	"github.com/gatepost/gatepost/internal/planned"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -98,7 +98,7 @@ func eachOperation(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield f
 func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(Key, error) bool) bool {
 	next := f.page()
 	for {
-		rows, err := idemdb.New(planned{pool}).KeyPage(ctx, next)
+		rows, err := idemdb.New(planned.Pool{Pool: pool}).KeyPage(ctx, next)
 		if err != nil {
 			yield(Key{}, fmt.Errorf("list idempotency keys: %w", err))
 			return false
@@ -115,24 +115,6 @@ func readKeys(ctx context.Context, pool *pgxpool.Pool, f KeyFilter, yield func(K
 		next.AfterOperation, next.AfterScope, next.AfterKey = last.Operation, last.Scope, last.Key
 		next.Most = min(next.Most*10, mostPage)
 	}
-}
-
-// planned has a statement planned for the arguments that it has, also after the fifth
-// page: a plan for any state would be wrong for most of them.
-type planned struct{ *pgxpool.Pool }
-
-// Query sends a statement that isn't prepared, in a mode of pgx that reads its columns in
-// their binary forms, as its default does: of a time as text pgx reads no DateStyle but ISO.
-func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	cfg := p.Pool.Config().ConnConfig
-	if cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		return p.Pool.Query(ctx, sql, args...) // none of the others prepares
-	}
-	mode := pgx.QueryExecModeCacheDescribe
-	if cfg.DescriptionCacheCapacity == 0 {
-		mode = pgx.QueryExecModeDescribeExec
-	}
-	return p.Pool.Query(ctx, sql, append([]any{mode}, args...)...)
 }
 
 // page is the first page of what a filter chooses.
