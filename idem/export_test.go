@@ -34,3 +34,7 @@ func (a *Attempt) Lapse() { a.lapse() }
 
 // Pinned runs a call that decides by the row.
 func (a *Attempt) Pinned(fn func() error) error { return a.pinned(fn) }
+
+// RenewAtOnce has a store renew at most so many attempts in a statement. It is called
+// before the first one begins.
+func RenewAtOnce(s *Store, n int) { s.beat.atOnce = n }

@@ -18,12 +18,18 @@ const (
 	maxRenewPause = 2 * time.Second
 )
 
+// renewAtOnce is how many attempts one statement renews at most: it locks their rows
+// until it commits, and all of 100,000 a server that is busy could not renew in the time
+// that a try has.
+const renewAtOnce = 5000
+
 // heartbeat renews all attempts of a store: those that are due together in one
-// statement, on a connection of the store's own, so that an application that uses
+// statement, or in one for each renewAtOnce, on a connection of the store's own, so that an application that uses
 // up its pool doesn't lose its claims. While no attempt is held there is no
 // goroutine, and before a third of a lease has passed no connection.
 type heartbeat struct {
-	store *Store
+	store  *Store
+	atOnce int // renewAtOnce
 
 	mu       sync.Mutex
 	attempts map[*Attempt]time.Time // when each is due
@@ -43,7 +49,7 @@ type beating struct {
 }
 
 func newHeartbeat(s *Store) *heartbeat {
-	return &heartbeat{store: s, attempts: map[*Attempt]time.Time{}, closing: make(chan struct{})}
+	return &heartbeat{store: s, atOnce: renewAtOnce, attempts: map[*Attempt]time.Time{}, closing: make(chan struct{})}
 }
 
 // every is the time between two renewals.
@@ -160,7 +166,7 @@ func (h *heartbeat) run(ctx context.Context, b *beating) {
 	for ctx.Err() == nil {
 		batch, next := h.takeDue(time.Now())
 		if len(batch) > 0 {
-			h.try(ctx, control, batch)
+			h.tryAll(ctx, control, batch)
 			continue
 		}
 		timer.Reset(next)
@@ -174,7 +180,7 @@ func (h *heartbeat) run(ctx context.Context, b *beating) {
 
 // takeDue picks the attempts to renew now, or says how long to sleep. When one is
 // due, those that would be due within half an interval go with it, so that attempts
-// that began at different moments end up in one statement.
+// that began at different moments end up in one statement. What is due first comes first.
 func (h *heartbeat) takeDue(now time.Time) (batch []*Attempt, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +196,19 @@ func (h *heartbeat) takeDue(now time.Time) (batch []*Attempt, next time.Duration
 			batch = append(batch, a)
 		}
 	}
+	slices.SortFunc(batch, func(a, b *Attempt) int { return h.attempts[a].Compare(h.attempts[b]) })
 	return batch, 0
+}
+
+// tryAll renews a batch in as many statements as it takes, one after another. What one of
+// them comes to is nothing to the others.
+func (h *heartbeat) tryAll(ctx context.Context, control *control, batch []*Attempt) {
+	for part := range slices.Chunk(batch, h.atOnce) {
+		if ctx.Err() != nil {
+			return
+		}
+		h.try(ctx, control, part)
+	}
 }
 
 // try renews a batch once and schedules what is next for each.

@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,6 +59,32 @@ func TestHeartbeat_RenewsAllAttemptsInOneStatement(t *testing.T) {
 	waitUntil(t, "three heartbeats of one statement each", func() bool { return seen.inARow(3, many) })
 }
 
+// A statement for all of 100,000 attempts doesn't end, on a busy server, in the time that
+// it has: then all are lost at once.
+func TestHeartbeat_RenewsVeryManyAttemptsInParts(t *testing.T) {
+	t.Parallel()
+	const many, most = 25, 10
+	seen := &renewals{}
+	pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
+	s := holder(t, pool, idem.Config{Lease: 3 * time.Second})
+	idem.RenewAtOnce(s, most)
+	var keys []string
+	for range many {
+		key := newKey(t)
+		claim(t, s, key)
+		keys = append(keys, key.Key)
+	}
+	for range 2 { // a renewal of each, and then another
+		now := value[time.Time](t, pool, "SELECT clock_timestamp()")
+		waitUntil(t, "a renewal of each", func() bool {
+			return value[int](t, pool, "SELECT count(*) FROM gatepost.idempotency_keys WHERE key = ANY ($1) AND lease_until > $2::timestamptz + interval '3 s'", keys, now) == many
+		})
+	}
+	if n := seen.most(); n > most {
+		t.Errorf("a statement renewed %d attempts, want %d at most", n, most)
+	}
+}
+
 // renewals counts the attempts in each renewal that a pool sends.
 type renewals struct {
 	mu    sync.Mutex
@@ -93,6 +120,13 @@ func (r *renewals) inARow(n, size int) bool {
 		}
 	}
 	return true
+}
+
+// most is the largest of them.
+func (r *renewals) most() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Max(r.sizes)
 }
 
 func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
