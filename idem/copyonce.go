@@ -2,11 +2,16 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Target is where CopyOnce loads rows.
@@ -41,38 +46,75 @@ type Counts struct {
 // counts are exact also against concurrent loaders, since they come from what
 // the INSERT did and not from what was looked up before it.
 //
-// It streams the rows by COPY into a temporary table, and moves the new ones in
-// key order with one INSERT. A string is read by PostgreSQL as a literal of its
-// column's type; other values are encoded as pgx does. Where a concurrent loader
-// was faster, the table's constraint refuses that INSERT, and it is repeated with
-// ON CONFLICT DO NOTHING: looking first makes it fast, the constraint makes it
-// right.
+// Rows whose keys are integers that rise from row to row, as those of a file's lines do,
+// go by COPY straight into the table, in chunks of up to eight megabytes, two of them in
+// memory, each in a savepoint and after a look whether the table has a key from the
+// chunk's first to its last. From the first chunk that meets such a key on, and where a
+// concurrent loader is faster, rows go by COPY into a temporary table, and the new ones
+// from there in key order with one INSERT: looking first makes it fast, the table's
+// constraint makes it right, since a key that it refuses is left out then by ON CONFLICT
+// DO NOTHING. So do all rows with keys of other types or in another order, and those of a
+// table where COPY may differ from an INSERT: one with triggers, rules or policies of its
+// own, an inheritance child, a foreign partition, or a column that INSERT may not name.
 //
-// On an error the transaction is to be rolled back; nothing of rows is in the
-// table then. Nine round trips, or eight, and one pass over rows: integer keys that
-// rise from row to row, as those of a file's lines do, can't be equal, and are not
-// looked through for it. It needs TEMPORARY on the database and SELECT and INSERT on
-// the table.
+// A string is read by PostgreSQL as a literal of its column's type; other values are
+// encoded as pgx does.
+//
+// On an error the transaction is to be rolled back; nothing of rows is in the table then.
+// It takes one pass over rows, in a goroutine that has ended when it returns. Straight it
+// takes six round trips, and four more for each chunk after the first; by the temporary
+// table eight to ten, and one for the look. In the server's log there is an ERROR only
+// where a concurrent loader was faster, or for what is returned. It needs SELECT and
+// INSERT on the table, and TEMPORARY on the database for what doesn't go straight.
+// Where keys that rise over several chunks fall back, two loaders can meet in a deadlock,
+// which is ErrRetryTx.
 //
 // Errors: ErrInvalidKey (also for a row whose key has a NULL), ErrNoUniqueKey,
 // ErrRetryTx, ErrNotStored. A *pgconn.PgError of a value that PostgreSQL refuses
-// says in Where which row and column it was.
+// says in Where which row and column it was: "COPY table, line ROW, column NAME", in the
+// server's language, with ROW from 1.
 func CopyOnce(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource) (Counts, error) {
+	return copyOnce(ctx, tx, t, rows, usualPace)
+}
+
+func copyOnce(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource, p pace) (Counts, error) {
 	if err := t.validate(); err != nil {
 		return Counts{}, err
 	}
-	if err := t.needUniqueKey(ctx, tx); err != nil {
+	l := &loading{Target: t, tx: tx}
+	if err := l.describe(ctx); err != nil {
 		return Counts{}, err
 	}
-	s := staging{Target: t, tx: tx}
-	if err := s.describe(ctx); err != nil {
-		return Counts{}, err
-	}
-	counts, err := s.load(ctx, rows)
-	if err != nil {
+	l.text = newCopyText(tx.Conn().TypeMap(), l.oids, newAscent(l.Target, l.oids), rows)
+	s := &straight{loading: l, pace: p}
+	counts, err := l.load(ctx, s)
+	if err = s.end(ctx, err); err != nil {
 		return Counts{}, fmt.Errorf("copy into %s: %w", t.Table.Sanitize(), translate(err))
 	}
 	return counts, nil
+}
+
+// loading is one call of CopyOnce. The columns of its Key are in the unique index's order.
+type loading struct {
+	Target
+	tx     pgx.Tx
+	oids   []uint32 // of the columns' types
+	hooked bool     // something may change what an INSERT does with a row
+	plain  bool     // COPY does what an INSERT does, and the index's columns ascend
+	text   *copyText
+}
+
+// load brings the rows in: straight, and what doesn't go so by staging.
+func (l *loading) load(ctx context.Context, s *straight) (Counts, error) {
+	if l.plain {
+		if err := s.run(ctx); err != nil {
+			return Counts{}, err
+		}
+		if l.text.done && len(s.left) == 0 {
+			return Counts{Rows: s.rows, Inserted: s.rows}, nil
+		}
+	}
+	return (&staging{loading: l, straight: s}).load(ctx)
 }
 
 func (t Target) validate() error {
@@ -87,36 +129,75 @@ func (t Target) validate() error {
 	return nil
 }
 
-// needUniqueKey looks for the index, because the plain INSERT would succeed
-// without one.
-func (t Target) needUniqueKey(ctx context.Context, tx pgx.Tx) error {
-	indexes, err := idemdb.New(tx).UniqueIndexes(ctx, t.Table.Sanitize())
+// describe asks for the columns' types, and for the key's index.
+func (l *loading) describe(ctx context.Context) error {
+	ascending, err := l.needUniqueKey(ctx)
 	if err != nil {
-		return fmt.Errorf("look for the unique key of %s: %w", t.Table.Sanitize(), translate(err))
+		return err
 	}
-	key := slices.Sorted(slices.Values(t.Key))
-	for _, columns := range indexes {
-		slices.Sort(columns) // the server sorts by its collation
-		if slices.Equal(columns, key) {
-			return nil
-		}
-	}
-	return noUniqueKey(t.Table, t.Key)
-}
-
-// describe asks for the columns' types.
-func (s *staging) describe(ctx context.Context) error {
-	rows, err := idemdb.New(s.tx).TargetColumns(ctx, s.Table.Sanitize())
+	rows, err := idemdb.New(l.tx).TargetColumns(ctx, l.Table.Sanitize())
 	if err != nil {
-		return fmt.Errorf("describe %s: %w", s.Table.Sanitize(), translate(err))
+		return fmt.Errorf("describe %s: %w", l.Table.Sanitize(), translate(err))
 	}
-	for _, c := range s.Columns {
+	l.plain = ascending
+	for _, c := range l.Columns {
 		i := slices.IndexFunc(rows, func(r idemdb.TargetColumnsRow) bool { return r.Name == c })
 		if i < 0 {
-			return fmt.Errorf("%w: %s has no column %q", ErrInvalidKey, s.Table.Sanitize(), c)
+			return fmt.Errorf("%w: %s has no column %q", ErrInvalidKey, l.Table.Sanitize(), c)
 		}
-		s.oids = append(s.oids, uint32(rows[i].TypeOid))
-		s.hooked = rows[i].Hooked
+		l.oids = append(l.oids, uint32(rows[i].TypeOid))
+		l.hooked = rows[i].Hooked
+		l.plain = l.plain && rows[i].Plain && rows[i].Given
 	}
 	return nil
+}
+
+// needUniqueKey looks for the index, because the plain INSERT would succeed
+// without one. It says whether the columns ascend in it, all of them.
+func (l *loading) needUniqueKey(ctx context.Context) (ascending bool, err error) {
+	indexes, err := idemdb.New(l.tx).UniqueIndexes(ctx, l.Table.Sanitize())
+	if err != nil {
+		return false, fmt.Errorf("look for the unique key of %s: %w", l.Table.Sanitize(), translate(err))
+	}
+	key := slices.Sorted(slices.Values(l.Key))
+	indexes = slices.DeleteFunc(indexes, func(r idemdb.UniqueIndexesRow) bool {
+		return !slices.Equal(slices.Sorted(slices.Values(r.Columns)), key)
+	})
+	if len(indexes) == 0 {
+		return false, noUniqueKey(l.Table, l.Key)
+	}
+	i := max(0, slices.IndexFunc(indexes, func(r idemdb.UniqueIndexesRow) bool { return r.Ascending }))
+	l.Key = indexes[i].Columns
+	return indexes[i].Ascending, nil
+}
+
+// copySQL is a COPY of text in UTF-8, whatever the session's encoding is.
+func copySQL(table pgx.Identifier, columns []string) string {
+	return "COPY " + table.Sanitize() + " (" + columnList("", columns) + ") FROM STDIN (FORMAT text, ENCODING 'UTF8')"
+}
+
+// placed is err with the place in the input where it says a COPY's line, which is counted
+// from the rows before that one, and with the table that the rows were meant for.
+func placed(err error, copied, meant pgx.Identifier, before int64) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	head := "COPY " + copied[len(copied)-1] + ", "
+	outer, rest, ok := strings.Cut(pgErr.Where, head)
+	from := strings.IndexFunc(rest, unicode.IsDigit) // behind "line", in any language
+	if !ok || from < 0 {
+		return err
+	}
+	digits := rest[from:]
+	if to := strings.IndexFunc(digits, func(r rune) bool { return !unicode.IsDigit(r) }); to >= 0 {
+		digits = digits[:to]
+	}
+	line, parseErr := strconv.ParseInt(digits, 10, 64)
+	if parseErr != nil {
+		return err
+	}
+	moved := *pgErr
+	moved.Where = outer + "COPY " + meant[len(meant)-1] + ", " + rest[:from] + strconv.FormatInt(before+line, 10) + rest[from+len(digits):]
+	return &moved
 }

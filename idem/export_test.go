@@ -2,7 +2,11 @@ package idem
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // What can't be told apart from outside, or not without a database.
@@ -38,3 +42,23 @@ func (a *Attempt) Pinned(fn func() error) error { return a.pinned(fn) }
 // RenewAtOnce has a store renew at most so many attempts in a statement. It is called
 // before the first one begins.
 func RenewAtOnce(s *Store, n int) { s.beat.atOnce = n }
+
+// CopyInChunks is CopyOnce with chunks of so many bytes, and so many of them that go
+// straight.
+func CopyInChunks(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource, size, chunks int) (Counts, error) {
+	return copyOnce(ctx, tx, t, rows, pace{least: size, most: size, chunks: chunks, patience: time.Minute})
+}
+
+// ChunksOf says how many rows each chunk has of a source of bigints.
+func ChunksOf(rows pgx.CopyFromSource) (sizes []int64) {
+	l := &loading{Target: Target{Columns: []string{"id"}, Key: []string{"id"}}, oids: []uint32{pgtype.Int8OID}}
+	l.text = newCopyText(pgtype.NewMap(), l.oids, newAscent(l.Target, l.oids), rows)
+	s := &straight{loading: l, pace: usualPace}
+	for !l.text.done {
+		var c chunk
+		s.fill(&c, new(atomic.Bool))
+		s.bytes += len(c.lines)
+		sizes = append(sizes, c.rows)
+	}
+	return sizes
+}

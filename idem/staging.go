@@ -9,54 +9,66 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// staging is the temporary table of one call of CopyOnce.
+// staging is the temporary table of one call of CopyOnce, for what doesn't go straight.
 type staging struct {
-	Target
-	tx      pgx.Tx
-	oids    []uint32 // of the columns' types
-	hooked  bool     // something may change what an INSERT does with a row
-	ordinal string   // its column with the place in the input
-	rising  bool     // its keys are known to rise from row to row
+	*loading
+	straight *straight
+	ordinal  string // its column with the place in the input
+	rising   bool   // the input's keys are known to rise from row to row
 }
 
 // stagingTable is reached through pg_temp, so no table of the application's can
 // be meant instead.
 var stagingTable = pgx.Identifier{"pg_temp", "gatepost_copy"}
 
-func (s *staging) load(ctx context.Context, rows pgx.CopyFromSource) (counts Counts, err error) {
+func (s *staging) load(ctx context.Context) (counts Counts, err error) {
 	if err := s.create(ctx); err != nil {
 		return Counts{}, err
 	}
-	if counts.Rows, err = s.copyRows(ctx, rows); err != nil {
-		return Counts{}, err
-	}
-	distinct := counts.Rows
-	if !s.rising {
-		if distinct, err = s.distinct(ctx); err != nil {
-			return Counts{}, err
-		}
-	}
-	counts.Duplicate = counts.Rows - distinct
-	// After the INSERT it also sees what a concurrent loader put there; but a
-	// trigger's own changes must not count, so then before.
-	if s.hooked {
-		err = s.compare(ctx, &counts)
-	}
-	if err == nil {
-		counts.Inserted, err = s.insert(ctx)
-	}
-	if err == nil && s.hooked {
-		err = s.verify(ctx, distinct)
-	} else if err == nil {
-		err = s.compare(ctx, &counts)
-	}
+	rows, err := s.copyRows(ctx)
 	if err != nil {
 		return Counts{}, err
 	}
-	counts.Existed = distinct - counts.Inserted - counts.Changed
+	counts.Rows = s.straight.rows + rows
+	distinct, own := rows, int64(0)
+	if !s.rising {
+		if distinct, err = s.distinct(ctx); err == nil {
+			own, err = s.own(ctx)
+		}
+		if err != nil {
+			return Counts{}, err
+		}
+	}
+	counts.Duplicate = rows - distinct + own
+	if err := s.move(ctx, distinct, &counts); err != nil {
+		return Counts{}, err
+	}
+	counts.Existed = counts.Rows - counts.Inserted - counts.Duplicate - counts.Changed
 	// Dropped now, so that CopyOnce can be called again in this transaction.
 	_, err = s.tx.Exec(ctx, "DROP TABLE "+stagingTable.Sanitize())
 	return counts, err
+}
+
+// move inserts the new rows, and counts them and those that are there with other content.
+func (s *staging) move(ctx context.Context, distinct int64, counts *Counts) (err error) {
+	// After the INSERT it also sees what a concurrent loader put there; but a
+	// trigger's own changes must not count, so then before.
+	if s.hooked {
+		err = s.compare(ctx, counts)
+	}
+	var inserted int64
+	if err == nil {
+		inserted, err = s.insert(ctx)
+	}
+	counts.Inserted = s.straight.rows + inserted
+	switch {
+	case err != nil:
+		return err
+	case s.hooked:
+		return s.verify(ctx, distinct)
+	default:
+		return s.compare(ctx, counts)
+	}
 }
 
 // create makes the table with the target's column types and none of its
@@ -72,20 +84,16 @@ func (s *staging) create(ctx context.Context) error {
 	return err
 }
 
-// copyRows streams the rows as text, in UTF-8 whatever the session's encoding
-// is: so the server reads the values with its types' own input functions, and
-// names the row and the column of one that it refuses.
-func (s *staging) copyRows(ctx context.Context, rows pgx.CopyFromSource) (int64, error) {
-	conn := s.tx.Conn()
-	keys := newAscent(s.Target, s.oids)
-	text := newCopyText(conn.TypeMap(), s.oids, keys, rows)
-	tag, err := conn.PgConn().CopyFrom(ctx, text, "COPY "+stagingTable.Sanitize()+
-		" ("+columnList("", append([]string{s.ordinal}, s.Columns...))+") FROM STDIN (FORMAT text, ENCODING 'UTF8')")
-	if text.err != nil { // the source's own, which COPY only passes on
-		err = text.err
+// copyRows streams the rows as text: so the server reads the values with its types' own
+// input functions, and names the row and the column of one that it refuses.
+func (s *staging) copyRows(ctx context.Context) (int64, error) {
+	text := &numberedText{copyText: s.text, lines: s.straight.left, n: s.straight.rows}
+	tag, err := s.tx.Conn().PgConn().CopyFrom(ctx, text, copySQL(stagingTable, append([]string{s.ordinal}, s.Columns...)))
+	if s.text.err != nil { // the source's own, which COPY only passes on
+		err = s.text.err
 	}
-	s.rising = !keys.broken
-	return tag.RowsAffected(), err
+	s.rising = !s.text.keys.broken
+	return tag.RowsAffected(), placed(err, stagingTable, s.Table, s.straight.rows)
 }
 
 // distinct counts the keys of the input. A NULL in one is refused: a unique
@@ -109,7 +117,7 @@ func (s *staging) distinct(ctx context.Context) (n int64, err error) {
 // way that can't meet one. The nested transaction is a savepoint, so that the
 // violation costs only the INSERT.
 func (s *staging) insert(ctx context.Context) (int64, error) {
-	nested, err := s.tx.Begin(ctx)
+	nested, err := s.straight.within().Begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -153,8 +161,17 @@ func (s *staging) sameKey() string {
 	return strings.Join(equal, " AND ")
 }
 
-// compare counts rows that are there with other content: as text, because not
-// each type can be compared.
+// own counts the keys that went straight earlier in this call.
+func (s *staging) own(ctx context.Context) (n int64, err error) {
+	if len(s.straight.spans) == 0 {
+		return 0, nil
+	}
+	err = s.tx.QueryRow(ctx, "SELECT count(*)"+s.foundSQL()+" WHERE "+s.straight.ownSQL(), s.straight.ownArgs()...).Scan(&n)
+	return n, err
+}
+
+// compare counts rows that are there with other content, and not from this call: as text,
+// because not each type can be compared.
 func (s *staging) compare(ctx context.Context, counts *Counts) error {
 	if len(s.Compare) == 0 {
 		return nil
@@ -163,8 +180,12 @@ func (s *staging) compare(ctx context.Context, counts *Counts) error {
 	for i, c := range s.Compare {
 		differs[i] = qualified("t", c) + "::text IS DISTINCT FROM " + qualified("s", c) + "::text"
 	}
+	where, args := strings.Join(differs, " OR "), []any(nil)
+	if !s.rising && len(s.straight.spans) > 0 {
+		where, args = "("+where+") AND NOT "+s.straight.ownSQL(), s.straight.ownArgs()
+	}
 	return s.tx.QueryRow(ctx, "SELECT count(*), coalesce(min("+qualified("s", s.ordinal)+"), 0)"+s.foundSQL()+
-		" WHERE "+strings.Join(differs, " OR ")).Scan(&counts.Changed, &counts.FirstChanged)
+		" WHERE "+where, args...).Scan(&counts.Changed, &counts.FirstChanged)
 }
 
 // verify holds a table whose triggers, rules or policies have a say against the

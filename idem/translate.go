@@ -16,6 +16,8 @@ import (
 // SQLSTATEs that this package tells apart.
 const (
 	stateUniqueViolation = "23505"
+	stateExclusion       = "23P01"
+	stateForeignKey      = "23503"
 	stateNoSuchArbiter   = "42P10"
 	stateSerialization   = "40001"
 	stateDeadlock        = "40P01"

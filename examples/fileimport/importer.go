@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/jackc/pgx/v5"
@@ -198,7 +199,7 @@ func (im *importer) copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifie
 	values := &rowValues{rows: rows, fileID: fileID, fileLine: im.source.opts.key.kind == fileLine}
 	counts, err := idem.CopyOnce(ctx, tx, target, values)
 	if err != nil {
-		return counts, values.locate(im.source.path, err)
+		return counts, values.locate(im.source.path, table, err)
 	}
 	if counts.Changed > 0 && !im.source.opts.skipChanged {
 		return counts, fmt.Errorf("%s: line %d: its key is in %s with other content (%d such in this batch); --on-change skip keeps what is there",
@@ -236,16 +237,18 @@ func (r *rowValues) Values() ([]any, error) {
 	return values, nil
 }
 
-// copyPlace is where COPY says that it is: the row of the batch, and the column.
-var copyPlace = regexp.MustCompile(`COPY gatepost_copy, \D*(\d+)(?:, \S+ ([^:]+))?`)
+// copyPlace is where COPY says that it is, behind the table's name: the row of the batch,
+// and the column.
+var copyPlace = regexp.MustCompile(`^\D*(\d+)(?:, \S+ ([^:]+))?`)
 
 // locate adds the line of a record that the database refused, if that is known.
-func (r *rowValues) locate(path string, err error) error {
+func (r *rowValues) locate(path string, table pgx.Identifier, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	place := copyPlace.FindStringSubmatch(pgErr.Where)
+	_, where, _ := strings.Cut(pgErr.Where, "COPY "+table[1]+", ")
+	place := copyPlace.FindStringSubmatch(where)
 	if place == nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -253,7 +256,11 @@ func (r *rowValues) locate(path string, err error) error {
 	if row < 1 || row > len(r.rows) {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return fmt.Errorf("%s: line %d, column %s: %w", path, r.rows[row-1].line, place[2], pgErr)
+	line := fmt.Sprintf("line %d", r.rows[row-1].line)
+	if place[2] != "" {
+		line += ", column " + place[2]
+	}
+	return fmt.Errorf("%s: %s: %w", path, line, pgErr)
 }
 
 // saveRejects keeps bad records with their line and the reason. A second import

@@ -10,7 +10,9 @@ import (
 )
 
 const UniqueIndexes = `-- name: UniqueIndexes :many
-SELECT array_agg(a.attname ORDER BY a.attname)::text[] AS columns
+SELECT
+    array_agg(a.attname ORDER BY array_position(i.indkey::smallint[], a.attnum))::text[] AS columns,
+    bool_and(0 = ALL (i.indoption::smallint[]))::boolean AS ascending
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_attribute AS a
     ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
@@ -24,22 +26,28 @@ GROUP BY i.indexrelid
 ORDER BY i.indexrelid
 `
 
+type UniqueIndexesRow struct {
+	Columns   []string
+	Ascending bool
+}
+
 // UniqueIndexes lists, for a table, the columns of each unique index that can
 // stand behind an ON CONFLICT (columns): valid, immediate, not partial, without
-// expressions. The columns come sorted by name.
-func (q *Queries) UniqueIndexes(ctx context.Context, relation string) ([][]string, error) {
+// expressions. The columns come in the index's order; whether they ascend in it
+// comes with them.
+func (q *Queries) UniqueIndexes(ctx context.Context, relation string) ([]UniqueIndexesRow, error) {
 	rows, err := q.db.Query(ctx, UniqueIndexes, relation)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items [][]string
+	var items []UniqueIndexesRow
 	for rows.Next() {
-		var columns []string
-		if err := rows.Scan(&columns); err != nil {
+		var i UniqueIndexesRow
+		if err := rows.Scan(&i.Columns, &i.Ascending); err != nil {
 			return nil, err
 		}
-		items = append(items, columns)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
