@@ -15,13 +15,23 @@ const loadColumns = "file integer NOT NULL, line bigint NOT NULL, code text NOT 
 
 // measureImport compares CopyOnce with COPY, each into a new table with the same unique
 // index, each in one transaction.
-func measureImport(ctx context.Context, e *env, r *Result) (err error) {
+func measureImport(ctx context.Context, e *env, r *Result) error {
+	return e.compareImport(ctx, r, 0)
+}
+
+// measureImportStaged is the same where CopyOnce finds a row there already, so that all
+// of them go through its staging table.
+func measureImportStaged(ctx context.Context, e *env, r *Result) error {
+	return e.compareImport(ctx, r, 1)
+}
+
+func (e *env) compareImport(ctx context.Context, r *Result, there int) (err error) {
 	text := e.loadText()
 	swapped := false
 	r.Ratio, err = e.pairs(ctx, func(ctx context.Context) (time.Duration, time.Duration, error) {
 		var taken [2][]time.Duration
 		defer func() { swapped = !swapped }()
-		err := oneTurn(ctx, 1, swapped, &taken, e.fill(e.copyOnce), e.fill(func(ctx context.Context, table pgx.Identifier) error {
+		err := oneTurn(ctx, 1, swapped, &taken, e.fill(there, e.copyOnce), e.fill(0, func(ctx context.Context, table pgx.Identifier) error {
 			return e.copyPlain(ctx, table, text)
 		}))
 		if err != nil {
@@ -36,7 +46,7 @@ func measureImport(ctx context.Context, e *env, r *Result) (err error) {
 // when none was.
 func measureImportAgain(ctx context.Context, e *env, r *Result) (err error) {
 	r.Ratio, err = e.pairs(ctx, func(ctx context.Context) (again, first time.Duration, err error) {
-		_, err = e.fill(func(ctx context.Context, table pgx.Identifier) error {
+		_, err = e.fill(0, func(ctx context.Context, table pgx.Identifier) error {
 			taken, err := repeat(ctx, 2, func(ctx context.Context) error { return e.copyOnce(ctx, table) })
 			if err == nil {
 				first, again = taken[0], taken[1]
@@ -48,11 +58,15 @@ func measureImportAgain(ctx context.Context, e *env, r *Result) (err error) {
 	return err
 }
 
-// fill is a block that fills one new table, which is dropped then.
-func (e *env) fill(load func(context.Context, pgx.Identifier) error) block {
+// fill is a block that fills one new table, which is dropped then. The first rows are
+// there already.
+func (e *env) fill(there int, load func(context.Context, pgx.Identifier) error) block {
 	return func(ctx context.Context, _ int) ([]time.Duration, error) {
 		table, err := e.table(ctx, "load", loadColumns)
 		if err != nil {
+			return nil, err
+		}
+		if _, err := e.admin.Exec(ctx, "INSERT INTO "+table.Sanitize()+" SELECT 1, line, '', 0, '' FROM generate_series(1, $1) AS line", there); err != nil {
 			return nil, err
 		}
 		taken, err := repeat(ctx, 1, func(ctx context.Context) error { return load(ctx, table) })
