@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,6 +253,54 @@ func TestCopyOnce_AnErrorUndoesWhatWentStraight(t *testing.T) {
 			wantRows(t, pool, target, 0)
 		})
 	}
+}
+
+func TestCopyOnce_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	target := keyed(t, pool)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rows, next := lines(1, 100, "body"), 0
+	_, err := loadInChunks(ctx, pool, target, pgx.CopyFromFunc(func() ([]any, error) {
+		if next++; next == 50 {
+			cancel() // while a chunk is copied
+		}
+		return rows[next-1], nil
+	}), 100, 100)
+	wantErr(t, err, context.Canceled)
+	wantRows(t, pool, target, 0)
+}
+
+// Two loaders whose keys fall back take their locks in another order: one is told to
+// repeat its transaction, and finds the other's rows then.
+func TestCopyOnce_ADeadlockIsToBeRetried(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	target := keyed(t, pool)
+	var both sync.WaitGroup // have their first half in the table
+	both.Add(2)
+	ended := make(chan error, 2)
+	for _, rows := range [][][]any{append(lines(101, 200, "a"), lines(1, 100, "a")...), append(lines(1, 100, "b"), []any{int64(1), "b"}, []any{int64(150), "b"})} {
+		go func() {
+			next, arrived := 0, sync.OnceFunc(both.Done)
+			defer arrived()
+			_, err := loadInChunks(t.Context(), pool, target, pgx.CopyFromFunc(func() ([]any, error) {
+				if next++; next == len(rows)+1 {
+					arrived()
+					both.Wait()
+					return nil, nil
+				}
+				return rows[next-1], nil
+			}), 100, 100)
+			ended <- err
+		}()
+	}
+	first, second := <-ended, <-ended
+	if (first == nil) == (second == nil) {
+		t.Fatalf("errors are %v and %v, want one", first, second)
+	}
+	wantErr(t, errors.Join(first, second), idem.ErrRetryTx)
 }
 
 // refusedIn says whether an error is the database's, of a row at that place.
