@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gatepost/gatepost/internal/doctor"
+	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 )
@@ -13,11 +14,12 @@ import (
 func TestPgBouncer_DoctorTellsIt(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t)
+	session, _ := pooled(t, direct, pgtemp.PoolerOptions{Size: 3, Mode: "session"})
 	for url, want := range map[string]string{
-		direct:                          "",
-		pooledBy(t, direct, 3):          "in transaction mode",
-		pooledBy(t, direct, 1):          "in transaction mode",
-		pooled(t, direct, 3, "session"): "in session mode",
+		direct:                 "",
+		pooledBy(t, direct, 3): "in transaction mode",
+		pooledBy(t, direct, 1): "in transaction mode",
+		session:                "in session mode",
 	} {
 		cfg, err := pgx.ParseConfig(url)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -31,8 +32,12 @@ func eachMode(t *testing.T, size int, test func(t *testing.T, pool *pgxpool.Pool
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			url := pooledBy(t, pgtest.URL(t), size)
-			if mode == pgx.QueryExecModeCacheStatement && !prepares(t, url) {
+			url, pooler := pooled(t, pgtest.URL(t), pgtemp.PoolerOptions{Size: size})
+			prepares, err := pooler.Prepares(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mode == pgx.QueryExecModeCacheStatement && !prepares {
 				t.Skip("this PgBouncer doesn't follow prepared statements: max_prepared_statements is 0, or not known before 1.21")
 			}
 			test(t, connect(t, url, mode))

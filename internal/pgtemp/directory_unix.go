@@ -40,6 +40,11 @@ func claimSocket(home *directory, user *account) (*directory, error) {
 	if socketFits(home.path) {
 		return home, user.mkdir(filepath.Join(home.path, "s"))
 	}
+	return claimSocketHome(user)
+}
+
+// claimSocketHome makes a directory for a socket alone, s/ for user.
+func claimSocketHome(user *account) (*directory, error) {
 	short := slices.DeleteFunc(bases(), func(base string) bool {
 		return !socketFits(filepath.Join(base, dirPrefix+"0123456789"))
 	})
