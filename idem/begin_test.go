@@ -85,7 +85,7 @@ var beginTable = []struct {
 func TestBegin_DecidesByTheTable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	replica := poolWith(t, pgtest.URL(t), setting("session_replication_role", "replica")) // no trigger
+	replica := poolWith(t, pgtest.Owner(t, pgtest.URL(t)), setting("session_replication_role", "replica")) // no trigger
 	for _, c := range beginTable {
 		for _, same := range []bool{true, false} {
 			t.Run(c.name+map[bool]string{true: "", false: ", other fingerprint"}[same], func(t *testing.T) {

@@ -29,10 +29,11 @@ var chaosKeys = flag.Int("chaos.keys", 40, "keys of the chaos test; 400 for a lo
 func TestChaos_OneEffectAKey(t *testing.T) {
 	t.Parallel()
 	const duplicates, clients = 6, 12
-	direct, name := pgtest.Pool(t), "chaos "+pgtest.Name(t)[len(t.Name()):]
+	url, name := pgtest.Database(t), "chaos "+pgtest.Name(t)[len(t.Name()):] // behind a pooler others get the name, too
+	direct := pgtest.Connect(t, pgtest.Direct(t, url))
 	effects := newLedger(t, direct)
 	exec(t, direct, "ALTER TABLE "+effects.name+" ADD attempt uuid DEFAULT gen_random_uuid()")
-	s := store(t, chaosPool(t, name, clients), idem.Config{})
+	s := store(t, chaosPool(t, url, name, clients), idem.Config{})
 	var calls atomic.Int64
 	stop := killEvery(t, direct, name, 15*time.Millisecond, &calls)
 	defer stop()
@@ -111,20 +112,9 @@ func chaosWork(key idem.Key, effects ledger) work {
 }
 
 // chaosPool is a pool whose connections have a name of their own.
-func chaosPool(t *testing.T, name string, size int32) *pgxpool.Pool {
+func chaosPool(t *testing.T, url, name string, size int32) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.MaxConns = size
-	cfg.ConnConfig.RuntimeParams["application_name"] = name
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return poolWith(t, url, maxConns(size), setting("application_name", name))
 }
 
 // killEvery terminates one connection of that name at a time, until it is stopped, and

@@ -19,9 +19,9 @@ func TestLeaseMode_IsDurable(t *testing.T) {
 		INSERT INTO public.seen VALUES (concat_ws(' ', TG_ARGV[0], TG_OP, current_setting('synchronous_commit')));
 		RETURN NULL; END $$`)
 	for _, of := range []string{"keys", "steps"} {
-		exec(t, admin, `CREATE CONSTRAINT TRIGGER see AFTER INSERT OR UPDATE ON gatepost.idempotency_`+of+` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see('`+of+`')`)
+		exec(t, pgtest.Connect(t, pgtest.Owner(t, url)), `CREATE CONSTRAINT TRIGGER see AFTER INSERT OR UPDATE ON gatepost.idempotency_`+of+` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see('`+of+`')`)
 	}
-	unseen := poolWith(t, url, setting("session_replication_role", "replica"))
+	unseen := poolWith(t, pgtest.Owner(t, url), setting("session_replication_role", "replica"))
 	for set, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
 		exec(t, admin, `TRUNCATE seen`)
 		pool := poolWith(t, url, setting("synchronous_commit", set))

@@ -16,7 +16,7 @@ import (
 func TestForget_LetsTheKeyRunAgain(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	replica := poolWith(t, pgtest.URL(t), setting("session_replication_role", "replica"))
+	replica := poolWith(t, pgtest.Owner(t, pgtest.URL(t)), setting("session_replication_role", "replica"))
 	s := holder(t, pool, idem.Config{})
 	for _, c := range beginTable {
 		key := newKey(t)

@@ -131,9 +131,10 @@ func (r *renewals) most() int {
 
 func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
 	t.Parallel()
-	key, direct := newKey(t), pgtest.Pool(t)
+	key, url := newKey(t), pgtest.Database(t) // behind a pooler a session is several clients'
+	direct := pgtest.Connect(t, pgtest.Direct(t, url))
 	name := key.Key[max(0, len(key.Key)-60):]
-	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
+	pool := poolWith(t, url, setting("application_name", name))
 	a := claim(t, holder(t, pool, idem.Config{Lease: short}), key)
 	for range 2 {
 		renewed(t, direct, key, 1)

@@ -191,7 +191,7 @@ func waitForWaiterOf(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
 	t.Helper()
 	waitUntil(t, "somebody to wait", func() bool {
 		return value[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND $1::int = ANY (pg_blocking_pids(l.pid)))",
-			tx.Conn().PgConn().PID())
+			pgtest.Backend(t, tx))
 	})
 }
 

@@ -105,7 +105,7 @@ func TestInbox_ADuplicateWritesAndLocksNothing(t *testing.T) {
 func TestInbox_LooksAtOneRowAMessage(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.Database(t))
-	exec(t, pool, "ALTER TABLE gatepost.idempotency_keys SET (autovacuum_enabled = false)")
+	exec(t, pgtest.Connect(t, pgtest.Owner(t, pool.Config().ConnString())), "ALTER TABLE gatepost.idempotency_keys SET (autovacuum_enabled = false)")
 	exec(t, pool, `INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no,
 			created_at, expires_at)
 		SELECT 'inbox', 'c', 'm' || n, 2, $1, 1, gen_random_uuid(), 1, clock_timestamp(), clock_timestamp() + interval '1 day'

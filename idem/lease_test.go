@@ -107,19 +107,7 @@ func soon(t *testing.T, what string, done <-chan struct{}) {
 // poolWith is a pool on the database of url, changed by each of change.
 func poolWith(t *testing.T, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, change := range change {
-		change(cfg)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return pgtest.Connect(t, url, change...)
 }
 
 // setting starts each session of a pool with a setting.

@@ -31,9 +31,10 @@ const chaosLease = 300 * time.Millisecond
 func TestChaos_OfAttempts(t *testing.T) {
 	t.Parallel()
 	const duplicates, clients = 6, 12
-	direct, name := pgtest.Pool(t), "chaos of attempts "+newKey(t).Key[len(t.Name()):]
+	url, name := pgtest.Database(t), "chaos of attempts "+newKey(t).Key[len(t.Name()):]
+	direct := pgtest.Connect(t, pgtest.Direct(t, url))
 	effects := newLedger(t, direct)
-	pool := chaosPool(t, name, clients+4)
+	pool := chaosPool(t, url, name, clients+4)
 	var calls atomic.Int64
 	stop := killEvery(t, direct, name, 15*time.Millisecond, &calls)
 	defer stop()

@@ -19,6 +19,7 @@ func TestLeaseMode_WorksInEveryExecMode(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			pool := modePoolOf(t, mode, 2, new(atomic.Int64))
 			s := holder(t, pool, idem.Config{Lease: short})
 			for _, want := range awkward {
@@ -61,6 +62,7 @@ func TestLeaseMode_RoundTrips(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			var count atomic.Int64
 			s := holder(t, modePoolOf(t, mode, 1, &count), idem.Config{})
 			ctx := t.Context()

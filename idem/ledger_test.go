@@ -115,7 +115,7 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 // waitBlocked waits until a backend waits for a lock that tx holds.
 func waitBlocked(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
 	t.Helper()
-	waitBlockedBy(t, pool, tx.Conn().PgConn().PID())
+	waitBlockedBy(t, pool, pgtest.Backend(t, tx))
 }
 
 func waitBlockedBy(t *testing.T, pool *pgxpool.Pool, pid uint32) {
@@ -132,21 +132,24 @@ func atLevel(t *testing.T, level pgx.TxIsoLevel) *pgxpool.Pool {
 }
 
 // readCommitted is for a pool whose tries, or whose round trips, are counted: at
-// SERIALIZABLE other tests are conflicts, for which one is repeated.
+// SERIALIZABLE other tests are conflicts, for which one is repeated. A pooler refuses it.
 func readCommitted(cfg *pgxpool.Config) {
+	if pgtest.Pooled() {
+		return
+	}
 	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 }
 
 // ownDatabase is a pool on a database of the test's own, with a setting.
 func ownDatabase(t *testing.T, settings ...string) *pgxpool.Pool {
 	t.Helper()
-	pool := pgtest.Connect(t, pgtest.Database(t))
-	name := pgx.Identifier{value[string](t, pool, "SELECT current_database()")}.Sanitize()
+	url := pgtest.Database(t)
+	owner := pgtest.Connect(t, pgtest.Owner(t, url))
+	name := pgx.Identifier{value[string](t, owner, "SELECT current_database()")}.Sanitize()
 	for _, s := range settings {
-		exec(t, pool, "ALTER DATABASE "+name+" SET "+s)
+		exec(t, owner, "ALTER DATABASE "+name+" SET "+s)
 	}
-	pool.Reset() // connections of before don't have it
-	return pool
+	return pgtest.Connect(t, url) // connections of before wouldn't have it
 }
 
 var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}

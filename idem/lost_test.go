@@ -74,7 +74,7 @@ func TestLost_CommitUnderWayIsWaitedFor(t *testing.T) {
 			var err error
 			got, err = s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
 				calls++
-				pids <- tx.Conn().PgConn().PID()
+				pids <- pgtest.Backend(t, tx)
 				return effects.write(key.Key, created, nil)(ctx, tx)
 			})
 			result <- err
@@ -126,7 +126,7 @@ func TestLost_UnknownCommitIsUnavailable(t *testing.T) {
 	go func() { // COMMIT arrives, succeeds, and then the network is silent
 		waitBlocked(t, direct, holder)
 		proxy.SetStall(true)
-		exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(holder.Conn().PgConn().PID()))
+		exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(pgtest.Backend(t, holder)))
 	}()
 	began := time.Now()
 	_, err := s.Do(t.Context(), key, fp, nil, effects.write(key.Key, created, nil))
@@ -142,6 +142,7 @@ func TestLost_UnknownCommitIsUnavailable(t *testing.T) {
 // A COMMIT that takes too long is cancelled, and not tried again.
 func TestLost_SlowCommitIsUnavailable(t *testing.T) {
 	t.Parallel()
+	pgtest.NotUncancelled(t)
 	pool := pgtest.ReadCommitted(t)
 	s, effects, key, calls := store(t, pool, idem.Config{}), newLedger(t, pool), newKey(t), 0
 	holder := slowCommit(t, pool, effects)
@@ -196,7 +197,7 @@ func TestLost_BackendKilledInTheMiddle(t *testing.T) {
 				if _, err := effects.write(key.Key, created, nil)(ctx, tx); err != nil {
 					return idem.Reply{}, err
 				}
-				exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(tx.Conn().PgConn().PID()))
+				exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(pgtest.Backend(t, tx)))
 				_, err := tx.Exec(ctx, `SELECT pg_sleep(10)`)
 				if err == nil {
 					t.Error("the backend lives")
@@ -222,7 +223,7 @@ func TestLost_BackendKilledUnnoticed(t *testing.T) {
 	s, effects, key, calls := store(t, pgtest.ReadCommitted(t), idem.Config{}), newLedger(t, direct), newKey(t), 0
 	got, err := s.Do(t.Context(), key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
 		r, err := effects.write(key.Key, created, nil)(ctx, tx)
-		pid := int32(tx.Conn().PgConn().PID())
+		pid := int32(pgtest.Backend(t, tx))
 		if calls++; calls == 1 {
 			exec(t, direct, `SELECT pg_terminate_backend($1)`, pid)
 			waitUntil(t, "the end of the backend", func() bool {

@@ -47,6 +47,7 @@ func TestModes_AllWork(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			pool := modePoolOf(t, mode, 2, new(atomic.Int64))
 			s, effects, direct := store(t, pool, idem.Config{}), newLedger(t, pgtest.Pool(t)), store(t, pgtest.Pool(t), idem.Config{})
 			for way, call := range waysToCall(t, pool, s) {
@@ -111,6 +112,7 @@ func TestModes_RoundTrips(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			var count atomic.Int64
 			pool := modePoolOf(t, mode, 1, &count)
 			s := store(t, pool, idem.Config{})

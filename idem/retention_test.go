@@ -47,14 +47,15 @@ func gc(t *testing.T, s *idem.Store) int64 {
 
 func TestGC_RemovesWhatHasExpired(t *testing.T) {
 	t.Parallel()
-	pool := own(t, setting("session_replication_role", "replica"))
+	url := pgtest.Database(t)
+	pool := poolWith(t, pgtest.Owner(t, url), setting("session_replication_role", "replica"))
 	keyOf := func(i int) idem.Key { return idem.Key{Operation: "x", Scope: idem.Global, Key: fmt.Sprint(i)} }
 	for i, c := range beginTable {
 		if c.row != "" {
 			put(t, pool, keyOf(i), c.row)
 		}
 	}
-	s := holder(t, poolWith(t, pool.Config().ConnString()), idem.Config{}) // whose triggers fire
+	s := holder(t, poolWith(t, url), idem.Config{}) // whose triggers fire
 	backlog, err := s.Backlog(t.Context())
 	if err != nil {
 		t.Fatal(err)

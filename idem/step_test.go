@@ -164,7 +164,7 @@ func TestStep_HoldsDoOffAfterARelease(t *testing.T) {
 			})
 			waited <- err
 		}()
-		waitBlockedBy(t, pool, tx.Conn().PgConn().PID())
+		waitBlockedBy(t, pool, pgtest.Backend(t, tx))
 		return nil, insert(tx)
 	})
 	if err != nil && !errors.Is(err, idem.ErrEnded) {

@@ -264,7 +264,7 @@ func TestList_WithAPrefixReadsNoOtherNames(t *testing.T) {
 			SELECT 'many/' || lpad(i::text, 5, '0'), i, CASE WHEN i < 200 THEN gen_random_uuid() END, CASE WHEN i < 200 THEN 'h' END, now(), now(), now() + interval '1 hour', 1 FROM generate_series(1, 20000) AS i`,
 		"VACUUM ANALYZE gatepost.leases", "SELECT pg_stat_reset()",
 	} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
+		if _, err := owner(t, pool).Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}

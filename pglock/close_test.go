@@ -206,7 +206,8 @@ func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 	}
 	pool.Close()
 	eventually(t, "the end of its sessions", 10*time.Second, func() bool {
-		return value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name) == 0
+		return value[int](t, direct, `SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63)
+			AND (state <> 'idle' OR NOT $2)`, name, pgtest.Pooled()) == 0
 	})
 }
 

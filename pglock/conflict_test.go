@@ -18,7 +18,7 @@ func TestConflict_IsTriedAgain(t *testing.T) {
 		exec(t, pool, `CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF nextval('public.hits') = 1 THEN RAISE EXCEPTION 'met another' USING ERRCODE = '`+state+`'; END IF;
 			RETURN NEW; END $$`)
-		exec(t, pool, `CREATE TRIGGER conflict BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION conflict()`)
+		exec(t, owner(t, pool), `CREATE TRIGGER conflict BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION conflict()`)
 		c, name := client(t, pool, pglock.Config{TTL: time.Hour}), pgtest.Name(t)
 		var l *pglock.Lease
 		acquires := func() (err error) {

@@ -222,7 +222,7 @@ func TestGuard_WhatIsPresentedEndsWithItsTransaction(t *testing.T) {
 		if err := in(func(tx pgx.Tx) error { return insert(t.Context(), tx, table, "x") }); err != nil {
 			t.Fatal(err)
 		}
-		if left := value[string](t, pool, "SELECT current_setting('gatepost.fence', true) || coalesce(current_setting('gatepost.fenced', true), '')"); left != "" {
+		if left := value[string](t, pool, "SELECT coalesce(current_setting('gatepost.fence', true), '') || coalesce(current_setting('gatepost.fenced', true), '')"); left != "" {
 			t.Errorf("of it there is left %q", left)
 		}
 		_, err := pool.Exec(t.Context(), "INSERT INTO "+table+" VALUES ('x')")

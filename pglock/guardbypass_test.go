@@ -118,16 +118,17 @@ func TestGuard_ALeaseIsNotTakenForAnother(t *testing.T) {
 func TestGuard_RunsNothingOfTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t)
-	admin := pgtest.Connect(t, database)
+	admin := pgtest.Connect(t, pgtest.Owner(t, database))
 	role := "role_" + strings.ToLower(pgtest.Name(t)[:6]) + fmt.Sprint(value[int](t, admin, "SELECT oid::int % 1000000 FROM pg_database WHERE datname = current_database()"))
 	exec(t, admin, "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
-	exec(t, admin, "GRANT CREATE ON SCHEMA public TO "+pgx.Identifier{role}.Sanitize())
+	exec(t, admin, "GRANT CONNECT ON DATABASE "+pgx.Identifier{admin.Config().ConnConfig.Database}.Sanitize()+" TO "+pgx.Identifier{role}.Sanitize())
+	exec(t, admin, "GRANT USAGE, CREATE ON SCHEMA public TO "+pgx.Identifier{role}.Sanitize())
 	grants, err := migrations.Grants(role)
 	if err != nil {
 		t.Fatal(err)
 	}
 	exec(t, admin, grants)
-	u, err := url.Parse(database)
+	u, err := url.Parse(pgtest.Owner(t, database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +290,7 @@ func TestSQLFence_SaysWhatIsWrong(t *testing.T) {
 // A partition in another server is guarded as far as a trigger there can be.
 func TestGuardTable_TakesForeignPartitions(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	pool := pgtest.Connect(t, pgtest.Owner(t, pgtest.Database(t)))
 	exec(t, pool, "CREATE FOREIGN DATA WRAPPER nowhere")
 	exec(t, pool, "CREATE SERVER s FOREIGN DATA WRAPPER nowhere")
 	for kind, opts := range bothGuards {

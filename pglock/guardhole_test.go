@@ -13,7 +13,7 @@ import (
 // by a guard, nor by a fence.
 func TestGuard_IsNotHijacked(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	pool := pgtest.Connect(t, pgtest.Owner(t, pgtest.Database(t)))
 	l := acquire(t, asleep(t, pool), "a", nil)
 	exec(t, pool, "CREATE TABLE g (lease text)")
 	exec(t, pool, "CREATE TABLE p (lease text, v int) PARTITION BY LIST (v)")
@@ -83,7 +83,7 @@ func TestGuard_IsNotHijacked(t *testing.T) {
 // stays open.
 func TestGuard_TheOwnerPasses(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	pool := pgtest.Connect(t, pgtest.Owner(t, pgtest.Database(t)))
 	exec(t, pool, "CREATE TABLE g (lease text)")
 	for kind, opts := range bothGuards {
 		guard(t, pool, "g", opts)

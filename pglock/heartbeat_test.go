@@ -45,8 +45,8 @@ func TestHeartbeat_LivesWhileTheApplicationsPoolIsExhausted(t *testing.T) {
 
 func TestHeartbeat_SurvivesItsBackend(t *testing.T) {
 	t.Parallel()
-	name, direct := pgtest.Name(t), pgtest.Pool(t)
-	pool := poolWith(t, pgtest.URL(t), setting("application_name", name))
+	url, name := pgtest.Database(t), pgtest.Name(t)
+	direct, pool := pgtest.Connect(t, pgtest.Direct(t, url)), poolWith(t, url, setting("application_name", name))
 	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: often}), name, nil)
 	renewedAgain(t, direct, name)
 	exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = left($1, 63)`, name)

@@ -182,7 +182,7 @@ func TestAcquireAndRenew_AreDurableAndReadCommitted(t *testing.T) {
 			INSERT INTO public.seen VALUES (concat_ws(',', TG_OP, current_setting('synchronous_commit'), current_setting('transaction_isolation')));
 		END IF;
 		RETURN NEW; END $$`)
-	exec(t, admin, `CREATE TRIGGER see BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION see()`)
+	exec(t, owner(t, admin), `CREATE TRIGGER see BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION see()`)
 
 	for set, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
 		exec(t, admin, `TRUNCATE seen`)

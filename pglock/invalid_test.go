@@ -121,7 +121,7 @@ func TestNotMigrated_IsAlsoWhatIsTooOld(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.Database(t))
 	l := acquire(t, client(t, pool, pglock.Config{}), pgtest.Name(t), nil)
-	exec(t, pool, `DROP FUNCTION gatepost.try_fence(text, integer, bigint, uuid)`)
+	exec(t, owner(t, pool), `DROP FUNCTION gatepost.try_fence(text, integer, bigint, uuid)`)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pglock.Fence(t.Context(), tx, l.Sequencer()) })
 	wantErr(t, err, pglock.ErrNotMigrated)
 }

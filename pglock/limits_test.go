@@ -79,8 +79,9 @@ func TestInTx_IsEndedAtFenceTimeout(t *testing.T) {
 			return err
 		},
 		"in the client": func(t *testing.T, tx pgx.Tx, _ string) error {
+			pid := int32(pgtest.Backend(t, tx))
 			eventually(t, "the end of its connection", 10*time.Second, func() bool {
-				return value[int](t, pgtest.Pool(t), `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, int32(tx.Conn().PgConn().PID())) == 0
+				return value[int](t, pgtest.Pool(t), `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid) == 0
 			})
 			return nil
 		},

@@ -45,7 +45,7 @@ func TestAcquire_LostWakeCostsAPoll(t *testing.T) {
 			commit(t, operator)
 		},
 		"its notification": func(t *testing.T, pool *pgxpool.Pool, _ *faultproxy.Proxy, l *pglock.Lease) {
-			exec(t, pool, `UPDATE gatepost.waiters SET waiter = waiter + 1000 WHERE name = $1`, l.Name())
+			exec(t, owner(t, pool), `UPDATE gatepost.waiters SET waiter = waiter + 1000 WHERE name = $1`, l.Name())
 			release(t, l)
 		},
 	} {

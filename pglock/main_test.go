@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 // client is a client of its own on the pool, closed when the test ends.
 func client(t *testing.T, pool *pgxpool.Pool, cfg pglock.Config) *pglock.Client {
 	t.Helper()
+	if pgtest.Pooled() && cfg.Control == nil && cfg.PollInterval >= time.Minute { // only a notification wakes its waiters
+		cfg.Control = pgtest.Connect(t, pgtest.Direct(t, pool.Config().ConnString()))
+	}
 	c, err := pglock.New(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +99,12 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
+// owner is a pool of the schema's owner on the database of another.
+func owner(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Connect(t, pgtest.Owner(t, pool.Config().ConnString()))
+}
+
 // value reads one value.
 func value[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
@@ -121,14 +130,7 @@ func poolOf(t *testing.T, cfg *pgxpool.Config) *pgxpool.Pool {
 // poolWith is a pool on the database of url, changed by each of change.
 func poolWith(t *testing.T, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, change := range change {
-		change(cfg)
-	}
-	return poolOf(t, cfg)
+	return pgtest.Connect(t, url, change...)
 }
 
 // setting starts each session of a pool with a setting.
@@ -146,10 +148,19 @@ func maxConns(n int32) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) { cfg.MaxConns = n }
 }
 
-// session is a connection of the test's own, outside any pool of a client.
+// session is a connection of the test's own, outside any pool of a client, and past a
+// pooler.
 func session(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	cfg := pool.Config().ConnConfig
+	if pgtest.Pooled() {
+		direct, err := pgx.ParseConfig(pgtest.Direct(t, cfg.ConnString()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct.RuntimeParams, cfg = cfg.RuntimeParams, direct
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ func TestExecModes_AllWork(t *testing.T) {
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			ctx := t.Context()
 			pool := poolWith(t, pgtest.URL(t), execMode(mode), maxConns(2))
 			c := client(t, pool, pglock.Config{Holder: `it's "me"`})
@@ -92,6 +93,7 @@ func TestRoundTrips(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			pgtest.NotPooledIn(t, mode)
 			var count atomic.Int64
 			pool := poolWith(t, pgtest.URL(t), execMode(mode), maxConns(1), func(cfg *pgxpool.Config) {
 				cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }

@@ -298,7 +298,7 @@ func TestRelease_NotifiesOnlyWhenSomebodyWaits(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.Database(t))
 	c := client(t, pool, pglock.Config{})
-	listener, err := pgx.Connect(t.Context(), pool.Config().ConnString())
+	listener, err := pgx.Connect(t.Context(), pgtest.Direct(t, pool.Config().ConnString()))
 	if err != nil {
 		t.Fatal(err)
 	}

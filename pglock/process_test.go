@@ -114,7 +114,7 @@ func (p *puppet) kill(t *testing.T) {
 // sessions counts its connections.
 func (p *puppet) sessions(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, p.Table)
+	return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND (state <> 'idle' OR NOT $2)`, p.Table, pgtest.Pooled())
 }
 
 // slack is what a takeover may take longer than it waits.

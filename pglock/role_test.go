@@ -25,7 +25,7 @@ func TestRole_AnApplicationNeedsNoMoreThanItsGrants(t *testing.T) {
 	a, b := client(t, pool, fast), client(t, pool, fast)
 	exec(t, pool, "CREATE TABLE notes (note text)")
 	l := acquire(t, a, "n", &pglock.AcquireOptions{Data: []byte(`{"a": 1}`)})
-	renewedAgain(t, pgtest.Connect(t, url), "n")
+	renewedAgain(t, pgtest.Connect(t, pgtest.Owner(t, url)), "n")
 	_, held := b.TryAcquire(ctx, "n", nil)
 	wantErr(t, held, pglock.ErrHeld)
 	write := func(tx pgx.Tx) error { return insert(ctx, tx, "notes", "x") }
@@ -110,7 +110,7 @@ func waitsAndElects(t *testing.T, pool *pgxpool.Pool, held *pglock.Lease, waiter
 func TestRole_FenceOnlyFencesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	owner, ctx := pgtest.Connect(t, url), t.Context()
+	owner, ctx := pgtest.Connect(t, pgtest.Owner(t, url)), t.Context()
 	pool := pgtest.Role(t, url, migrations.FenceOnlyGrants)
 	holder := asleep(t, owner)
 	l, m := acquire(t, holder, "a/b c%", nil), acquire(t, holder, "m", nil)
@@ -187,7 +187,7 @@ func inSQL(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) error {
 func TestRole_FenceOnlyIsRefusedAsOthersAre(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	owner, ctx := pgtest.Connect(t, url), t.Context()
+	owner, ctx := pgtest.Connect(t, pgtest.Owner(t, url)), t.Context()
 	worker := client(t, pgtest.Role(t, url, migrations.FenceOnlyGrants), pglock.Config{FenceTimeout: 7 * time.Second})
 	holder := asleep(t, owner)
 	live := acquire(t, holder, "live", nil)
@@ -236,7 +236,7 @@ func TestRole_FenceOnlyIsRefusedAsOthersAre(t *testing.T) {
 func TestRole_WithoutGrantsIsToldAndLearns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	owner := pgtest.Connect(t, url)
+	owner := pgtest.Connect(t, pgtest.Owner(t, url))
 	var role string
 	pool := pgtest.Role(t, url, func(name string) (string, error) {
 		role = name

@@ -60,7 +60,7 @@ func TestBeginTx_RefusalLeavesTheConnectionUsable(t *testing.T) {
 	l := acquire(t, asleep(t, pool), name, nil)
 	seq := l.Sequencer()
 	expire(t, pool, name)
-	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	connects := pool.Stat().NewConnsCount()
 	for _, change := range []string{
 		`SELECT $1::text`, // expired
 		`UPDATE gatepost.leases SET token = token + 1 WHERE name = $1`,
@@ -68,7 +68,7 @@ func TestBeginTx_RefusalLeavesTheConnectionUsable(t *testing.T) {
 	} {
 		exec(t, pool, change, name)
 		wantErr(t, asleep(t, pool).InTx(t.Context(), seq, nothing), pglock.ErrFenced)
-		if got := value[int](t, pool, `SELECT pg_backend_pid()`); got != pid {
+		if pool.Stat().NewConnsCount() != connects {
 			t.Fatal("a refused fence cost its connection")
 		}
 	}
@@ -163,7 +163,7 @@ func TestInTx_CommitThatFailsCommitsNothing(t *testing.T) {
 	parent, child := table(t, pool), table(t, pool)
 	exec(t, pool, "ALTER TABLE "+parent+" ADD PRIMARY KEY (note)")
 	exec(t, pool, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (note) REFERENCES %s DEFERRABLE INITIALLY DEFERRED", child, parent))
-	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	connects := pool.Stat().NewConnsCount()
 
 	err := l.InTx(t.Context(), func(tx pgx.Tx) error { return insert(t.Context(), tx, child, "orphan") })
 	if sqlState(err) != "23503" {
@@ -184,7 +184,7 @@ func TestInTx_CommitThatFailsCommitsNothing(t *testing.T) {
 	if rows(t, pool, child)+rows(t, pool, parent) != 0 {
 		t.Error("something was committed")
 	}
-	if got := value[int](t, pool, `SELECT pg_backend_pid()`); got != pid {
+	if pool.Stat().NewConnsCount() != connects {
 		t.Error("the connection was lost")
 	}
 }

@@ -119,7 +119,7 @@ func TestTryAcquire_GrantThatComesLateIsGivenBack(t *testing.T) {
 func gateGrants(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	exec(t, pool, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN new; END'`)
-	exec(t, pool, `CREATE TRIGGER gate BEFORE UPDATE ON gatepost.leases FOR EACH ROW
+	exec(t, owner(t, pool), `CREATE TRIGGER gate BEFORE UPDATE ON gatepost.leases FOR EACH ROW
 		WHEN (old.nonce IS NULL AND new.nonce IS NOT NULL) EXECUTE FUNCTION gate()`)
 	gate := begin(t, pool, pgx.TxOptions{})
 	if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
@@ -268,7 +268,7 @@ func TestInTx_CommitOutlivesItsCtx(t *testing.T) {
 	direct := pgtest.Pool(t)
 	table, holder := gated(t, direct)
 	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
-	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	connects := pool.Stat().NewConnsCount()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result := make(chan error, 1)
@@ -286,7 +286,7 @@ func TestInTx_CommitOutlivesItsCtx(t *testing.T) {
 	if err := <-result; err != nil || rows(t, direct, table) != 1 {
 		t.Errorf("InTx: %v, %d rows; want it committed", err, rows(t, direct, table))
 	}
-	if now := value[int](t, pool, `SELECT pg_backend_pid()`); now != pid {
+	if pool.Stat().NewConnsCount() != connects {
 		t.Error("the end of the ctx cost a connection")
 	}
 }
@@ -307,7 +307,7 @@ func TestInTx_CommitUnderWayIsWaitedFor(t *testing.T) {
 		if err := insert(t.Context(), tx, table, "once"); err != nil {
 			t.Fatal(err)
 		}
-		pid := tx.Conn().PgConn().PID()
+		pid := int32(pgtest.Backend(t, tx))
 		result := make(chan error, 1)
 		if !kill {
 			proxy.Next(faultproxy.Fault{Match: "commit"})
@@ -315,7 +315,7 @@ func TestInTx_CommitUnderWayIsWaitedFor(t *testing.T) {
 		go func() { result <- tx.Commit(context.WithoutCancel(t.Context())) }()
 		blocked(t, direct, holder.Conn().PgConn().PID())
 		if kill {
-			exec(t, direct, `SELECT pg_terminate_backend($1)`, int32(pid))
+			exec(t, direct, `SELECT pg_terminate_backend($1)`, pid)
 			if err := <-result; err == nil || errors.Is(err, pglock.ErrCommitUnknown) {
 				t.Errorf("Commit: %v, want to know that it was rolled back", err)
 			}

@@ -149,7 +149,7 @@ func TestWake_OfAClientThatClosesGoesToTheNext(t *testing.T) {
 	}()
 	registered(t, pool, name, 1)
 	listening(t, pool)
-	exec(t, pool, `UPDATE gatepost.waiters SET waiter = 4711`) // it knows no such waiter
+	exec(t, owner(t, pool), `UPDATE gatepost.waiters SET waiter = 4711`) // it knows no such waiter
 	second := &tries{}
 	cfg := slowPoll
 	cfg.Tracer = second
@@ -191,15 +191,15 @@ func TestRelease_DoesntFailWithItsWake(t *testing.T) {
 	t.Parallel()
 	pool := poolWith(t, pgtest.Database(t), maxConns(1))
 	l := acquire(t, client(t, pool, pglock.Config{}), pgtest.Name(t), nil)
-	pid := value[int](t, pool, `SELECT pg_backend_pid()`)
+	connects := pool.Stat().NewConnsCount()
 	exec(t, pool, `INSERT INTO gatepost.waiters SELECT 'x', 1, $1, 0, 'x', now(), now() + interval '1 h'`, l.Name())
 	exec(t, pool, `CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'`)
-	exec(t, pool, `CREATE TRIGGER no BEFORE UPDATE ON gatepost.waiters EXECUTE FUNCTION no()`)
+	exec(t, owner(t, pool), `CREATE TRIGGER no BEFORE UPDATE ON gatepost.waiters EXECUTE FUNCTION no()`)
 	release(t, l)
 	if row(t, pool, l.Name()).Held {
 		t.Error("it is held")
 	}
-	if now := value[int](t, pool, `SELECT pg_backend_pid()`); now != pid {
+	if pool.Stat().NewConnsCount() != connects {
 		t.Error("the wake's failure cost a connection")
 	}
 }
@@ -258,7 +258,7 @@ func TestAcquire_PanicDoesntHoldUpTheQueue(t *testing.T) {
 func TestAcquire_WaitsOnOverTheLossOfItsConnections(t *testing.T) {
 	t.Parallel()
 	url, name := pgtest.Database(t), pgtest.Name(t)
-	admin, pool := pgtest.Connect(t, url), pgtest.Connect(t, url)
+	admin, pool := pgtest.Connect(t, pgtest.Direct(t, url)), pgtest.Connect(t, url)
 	held := acquire(t, client(t, admin, slowPoll), name, nil)
 	cfg := slowPoll
 	cfg.PollInterval = 50 * time.Millisecond
@@ -287,7 +287,7 @@ func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
 	cfg.PollInterval = 50 * time.Millisecond
 	c := client(t, pgtest.Connect(t, url), cfg)
 
-	operator := begin(t, pool, pgx.TxOptions{})
+	operator := begin(t, owner(t, pool), pgx.TxOptions{})
 	if _, err := operator.Exec(t.Context(), `ALTER TABLE gatepost.waiters RENAME TO elsewhere`); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestAcquire_FailedRegistrationFailsOneWaiter(t *testing.T) {
 	queue.reaches(t, 2)
 	commit(t, operator)
 	wantErr(t, <-failed, pglock.ErrNotMigrated)
-	exec(t, pool, `ALTER TABLE gatepost.elsewhere RENAME TO waiters`)
+	exec(t, owner(t, pool), `ALTER TABLE gatepost.elsewhere RENAME TO waiters`)
 	release(t, held)
 	release(t, within(t, 20*time.Second, second))
 }

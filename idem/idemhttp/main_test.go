@@ -216,15 +216,5 @@ func created(a **api) http.HandlerFunc {
 // poolWith is a pool with settings of the test's own.
 func poolWith(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return pgtest.Connect(t, pgtest.URL(t), change)
 }

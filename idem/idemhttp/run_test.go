@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/idem/idemhttp"
+	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -203,6 +204,9 @@ func TestHandler_KeepsEachByteOfRequestAndReply(t *testing.T) {
 	t.Parallel()
 	for _, canonical := range []bool{false, true} {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+			if pgtest.Pooled() && mode == pgx.QueryExecModeCacheStatement {
+				continue // pgx itself needs a session for it
+			}
 			pool := poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })
 			a := serveStore(t, pool, idem.Config{}, idemhttp.Config{CanonicalJSON: canonical}, func(w http.ResponseWriter, r *http.Request) {
 				if _, err := io.Copy(w, r.Body); err != nil {
@@ -263,7 +267,7 @@ func TestHandler_AKilledBackendIsTriedAgainOrToldToBe(t *testing.T) {
 	a = serve(t, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		a.effect(r, "x")
 		if kills++; kills == 1 {
-			if _, err := a.pool.Exec(r.Context(), "SELECT pg_terminate_backend($1)", idem.Tx(r.Context()).Conn().PgConn().PID()); err != nil {
+			if _, err := a.pool.Exec(r.Context(), "SELECT pg_terminate_backend($1)", pgtest.Backend(t, idem.Tx(r.Context()))); err != nil {
 				t.Error(err)
 			}
 		}

@@ -36,6 +36,8 @@ type instance struct {
 	template string         // migrated, and nobody connects to it
 	shared   string         // migrated, for all tests
 	params   string         // of envParams
+	role     *login         // whom tests connect as; nil: whoever base says
+	pooler   *pgtemp.Pooler // what tests connect through; nil: nothing
 }
 
 // shared is this binary's server. One a process is the point: a start takes a second.
@@ -87,6 +89,9 @@ func open(ctx context.Context) (*instance, error) {
 		if err != nil {
 			return nil, err
 		}
+		if Pooled() && set["max_connections"] == "" {
+			set["max_connections"] = "600" // a pooler keeps them for a while
+		}
 		temp, err := pgtemp.Start(ctx, &pgtemp.Options{Settings: set})
 		if err != nil {
 			return nil, err
@@ -119,6 +124,9 @@ func (s *instance) prepare(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.base); err != nil {
 		return err
 	}
+	if err := s.makeRole(ctx); err != nil {
+		return err
+	}
 	template := databaseName()
 	if err := s.create(ctx, template, "template0"); err != nil {
 		return err
@@ -132,7 +140,10 @@ func (s *instance) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	s.shared = name
-	return nil
+	if err := s.equip(ctx, name); err != nil {
+		return err
+	}
+	return s.startPooler(ctx)
 }
 
 // migrate leaves no connection behind: a template must have none.
@@ -148,12 +159,16 @@ func (s *instance) migrate(ctx context.Context, database string) error {
 // close drops what open made and stops what it started.
 func (s *instance) close(ctx context.Context) error {
 	var errs []error
+	if s.pooler != nil {
+		errs = append(errs, s.pooler.Stop())
+	}
 	if s.temp == nil {
 		for _, name := range []string{s.shared, s.template} {
 			if name != "" {
 				errs = append(errs, s.drop(ctx, name))
 			}
 		}
+		errs = append(errs, s.dropRole(ctx))
 	}
 	if s.admin != nil {
 		s.admin.Close()
@@ -174,9 +189,17 @@ func (s *instance) url(database string) string {
 	return u.String()
 }
 
-// testURL is url with the parameters of envParams.
+// testURL is url through the pooler, as the role, and with the parameters of envParams.
 func (s *instance) testURL(database string) string {
-	u, err := url.Parse(s.url(database))
+	through := s.url(database)
+	if s.pooler != nil {
+		through = s.pooler.URL(database)
+	}
+	return s.withParams(s.asRole(through))
+}
+
+func (s *instance) withParams(of string) string {
+	u, err := url.Parse(of)
 	if err != nil {
 		panic(err) // it comes from one
 	}

@@ -11,6 +11,18 @@
 // When GATEPOST_TEST_DATABASE_URL is set, its server is used and left running; the role
 // needs CREATEDB, and the databases made there are dropped. A machine without any server
 // fails the tests with the remedy; nothing is skipped.
+//
+// The same tests can be run in front of other things than a bare server:
+//
+//	GATEPOST_TEST_SETTINGS  settings of the server: name=value;name=value
+//	GATEPOST_TEST_PARAMS    parameters of the tests' URLs: name=value&name=value
+//	GATEPOST_TEST_POOLER    pgbouncer: through one, in transaction mode
+//	GATEPOST_TEST_ROLE      1: as a role with what migrations.Grants gives, and no more
+//
+// With the last two, what a test itself needs a session for goes over Direct, what it
+// does to Gatepost's schema over Owner; and a test whose claim isn't one there is skipped
+// by NotPooled or NotAsRole, with the reason. Databases that are not migrated are always
+// their owner's, and direct: migrating needs both.
 package pgtest
 
 import (
@@ -58,10 +70,12 @@ func Pool(tb testing.TB) *pgxpool.Pool {
 	return Connect(tb, URL(tb))
 }
 
-// Connect is a pool on the database of url, closed when the test ends.
-func Connect(tb testing.TB, url string) *pgxpool.Pool {
+// Connect is a pool on the database of url, changed by each of change and closed when the
+// test ends. One whose sessions begin with settings, or are of another role than the tests',
+// is past a pooler, which refuses that.
+func Connect(tb testing.TB, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), url)
+	pool, err := pgxpool.NewWithConfig(tb.Context(), config(tb, url, change))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -71,9 +85,12 @@ func Connect(tb testing.TB, url string) *pgxpool.Pool {
 
 // ReadCommitted is Pool for a test whose claim is about READ COMMITTED, PostgreSQL's own
 // default, or counts how often a transaction runs: what it begins is that, whatever
-// GATEPOST_TEST_SETTINGS says.
+// GATEPOST_TEST_SETTINGS says. A pooler refuses to be told so: the two don't go together.
 func ReadCommitted(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
+	if Pooled() {
+		return Pool(tb)
+	}
 	cfg, err := pgxpool.ParseConfig(URL(tb))
 	if err != nil {
 		tb.Fatal(err)
@@ -103,13 +120,19 @@ func Repeat(do func() error) error {
 // ends, whoever is connected.
 func Database(tb testing.TB) string {
 	tb.Helper()
-	return database(tb, server(tb).template)
+	s := server(tb)
+	name := database(tb, s.template)
+	if err := s.equip(tb.Context(), name); err != nil {
+		tb.Fatal(err)
+	}
+	return s.testURL(name)
 }
 
-// EmptyDatabase is a Database that has not been migrated.
+// EmptyDatabase is a Database that has not been migrated, direct and as its owner.
 func EmptyDatabase(tb testing.TB) string {
 	tb.Helper()
-	return database(tb, "template0")
+	s := server(tb)
+	return s.withParams(s.url(database(tb, "template0")))
 }
 
 // Name is a lease name that no other test has: the test's own, shortened, and something
@@ -119,7 +142,7 @@ func Name(tb testing.TB) string {
 	return plain(tb.Name(), 80) + "-" + random()
 }
 
-// database makes a copy of template for the length of the test.
+// database is the name of a copy of template, which lives as long as the test.
 func database(tb testing.TB, template string) string {
 	tb.Helper()
 	s := server(tb)
@@ -134,7 +157,7 @@ func database(tb testing.TB, template string) string {
 			tb.Error(err)
 		}
 	})
-	return s.testURL(name)
+	return name
 }
 
 // databaseName is a name that no other test has, on a server shared with others too.
