@@ -232,3 +232,32 @@ func TestNext_RealFile(t *testing.T) {
 		}
 	}
 }
+
+func TestNext_WhatItReturnedIsTheCallers(t *testing.T) {
+	t.Parallel()
+	// The buffer is so small that each record takes the place of the one before.
+	in := "one,first\ntwo,\xFF\n" + strings.Repeat("x,yyyyyyyyyyyyyyyyyyyyyyyy\n", 10)
+	r := newReader(t, strings.NewReader(in), &csvfile.Options{BufferSize: 1})
+	head, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Next()
+	var bad *csvfile.RecordError
+	if !errors.As(err, &bad) {
+		t.Fatalf("the second record: %v, want a *RecordError", err)
+	}
+	third, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = append(head.Fields, csvfile.Field{Value: "mine"}); third.Fields[0].Value != "x" {
+		t.Errorf("what was appended to one record's fields is in another's: %q", third.Fields[0].Value)
+	}
+	if _, err := readAll(t, r); err != nil {
+		t.Fatal(err)
+	}
+	if string(head.Raw) != "one,first" || string(bad.Raw) != "two,\xFF" || string(third.Raw) != "x,yyyyyyyyyyyyyyyyyyyyyyyy" {
+		t.Errorf("after the others were read: %q, %q and %q", head.Raw, bad.Raw, third.Raw)
+	}
+}
