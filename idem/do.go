@@ -160,7 +160,7 @@ func value(r *Result) Result {
 // perhapsStale marks the error of a connection that was there and broke, before
 // fn was called: the next one may be better. Where none can be made, it is left.
 func perhapsStale(err error) error {
-	if _, none := errors.AsType[*pgconn.ConnectError](err); none || !errors.Is(err, ErrUnavailable) {
+	if _, none := errors.AsType[*pgconn.ConnectError](err); none || exhausted(err) || !errors.Is(err, ErrUnavailable) {
 		return err
 	}
 	return &lostError{err}

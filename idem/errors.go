@@ -43,8 +43,9 @@ var (
 	ErrEnded = errors.New("idem: the attempt has ended")
 	// ErrClosed says that the store is closed.
 	ErrClosed = errors.New("idem: the store is closed")
-	// ErrUnavailable says that the database could not be asked, or that the outcome
-	// of a COMMIT is unknown and could not be found out. Nothing runs unprotected.
+	// ErrUnavailable says that the database could not be asked, that it lacks what it
+	// runs on, as on a full disk, or that the outcome of a COMMIT is unknown and could
+	// not be found out. Nothing runs unprotected.
 	ErrUnavailable = errors.New("idem: database unavailable")
 	// ErrStale says that the row was changed since it was read. See StaleError.
 	ErrStale = errors.New("idem: the row has another version")

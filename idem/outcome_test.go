@@ -94,6 +94,7 @@ func TestOutcome_FinalIsNotMadeOfWhatPasses(t *testing.T) {
 		for _, passing := range []error{
 			context.Canceled, context.DeadlineExceeded, net.ErrClosed, &net.OpError{Op: "read", Err: net.ErrClosed},
 			&pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "08006"}, idem.ErrUnavailable,
+			&pgconn.PgError{Code: "53100"}, &pgconn.PgError{Code: "58030"}, // the disk is full, or broken
 		} {
 			for _, final := range []error{idem.Final(created), idem.FinalKeep(created)} {
 				key := newKey(t)

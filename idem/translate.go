@@ -31,9 +31,9 @@ const (
 	stateCheckViolation   = "23514"
 	stateNotSupported     = "0A000"
 
-	stateTooManyConnections = "53300"
-
 	classDataException = "22" // also a character that the database's encoding lacks
+	classResources     = "53" // the disk is full, no memory is left, no connection
+	classSystem        = "58" // the disk can't be read or written
 )
 
 // translate names what a PostgreSQL error means for a user of this package.
@@ -104,16 +104,24 @@ func passing(err error) bool {
 }
 
 // serverGone says whether an error is of a connection that broke or could not be
-// made, or of a server that is starting, stopping or full, and so may pass.
+// made, or of a server that is starting, stopping, or at its end with what it runs on,
+// and so may pass.
 func serverGone(err error) bool {
 	if state := sqlState(err); state != "" {
-		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") || state == stateTooManyConnections
+		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") || exhausted(err)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
 	_, broken := errors.AsType[net.Error](err)
 	return broken || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// exhausted says whether a server lacks what it runs on: another connection to it is no
+// better.
+func exhausted(err error) bool {
+	state := sqlState(err)
+	return strings.HasPrefix(state, classResources) || strings.HasPrefix(state, classSystem)
 }
 
 // answered says whether the outcome of what was sent is known: the server

@@ -138,7 +138,8 @@ const (
 	stateCheckViolation        = "23514"
 	stateNotSupported          = "0A000"
 
-	stateTooManyConnections = "53300"
+	classResources = "53" // the disk is full, no memory is left, no connection
+	classSystem    = "58" // the disk can't be read or written
 )
 
 // unstorable says whether the database refused a value: the class of data
@@ -180,12 +181,12 @@ func conflicted(err error) bool {
 }
 
 // serverGone says whether an error is of a connection that broke or could not be
-// made, or of a server that is starting, stopping or full, or a standby, which refuses
-// to BEGIN what writes as not supported; and so may pass.
+// made, or of a server that is starting, stopping, or at its end with what it runs on, or
+// a standby, which refuses to BEGIN what writes as not supported; and so may pass.
 func serverGone(err error) bool {
 	if state := sqlState(err); state != "" {
 		return strings.HasPrefix(state, "57P") || strings.HasPrefix(state, "08") ||
-			state == stateTooManyConnections || state == stateNotSupported
+			strings.HasPrefix(state, classResources) || strings.HasPrefix(state, classSystem) || state == stateNotSupported
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
