@@ -15,6 +15,8 @@ var (
 	DecodeHeader = decodeHeader
 	ValidateKey  = Key.validate
 	Lock         = Key.lock
+
+	AsLockTimeout = asLockTimeout
 )
 
 // Granted is an attempt that was asked for at a moment, without a heartbeat and without

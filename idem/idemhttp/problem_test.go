@@ -1,6 +1,7 @@
 package idemhttp_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http/httptest"
@@ -15,7 +16,8 @@ import (
 // recorded is what WriteError answers outside of a middleware.
 func recorded(err error) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
-	rec.Header().Set("Content-Length", "3")
+	rec.Header().Set("Content-Length", "3") // of a reply that didn't come to be
+	rec.Header().Set("Content-Encoding", "gzip")
 	rec.Header().Set("X-Request-Id", "17")
 	idemhttp.WriteError(rec, fmt.Errorf("secret: %w", err))
 	return rec
@@ -39,6 +41,8 @@ func TestWriteError_HasAStatusForEachError(t *testing.T) {
 		{idem.ErrLapsed, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
 		{idem.ErrEnded, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
 		{idem.ErrClosed, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{fmt.Errorf("begin: %w", context.Canceled), 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
+		{fmt.Errorf("begin: %w", context.DeadlineExceeded), 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
 		{idem.ErrInvalidKey, 500, idemhttp.TypeInternal, ""},
 		{idem.ErrInvalidReply, 500, idemhttp.TypeInternal, ""},
 		{idem.ErrRetryTx, 503, idemhttp.TypeUnavailable, "Retry-After: 1"},
@@ -54,7 +58,8 @@ func TestWriteError_HasAStatusForEachError(t *testing.T) {
 		result := rec.Result()
 		reply{status: rec.Code, header: result.Header, body: rec.Body.String()}.wantProblem(t, c.status, c.kind)
 		name, value, _ := strings.Cut(c.header, ": ")
-		if result.Header.Get(name) != value || result.Header.Get("Content-Length") == "3" || result.Header.Get("X-Request-Id") != "17" {
+		if result.Header.Get(name) != value || result.Header.Get("Content-Length") == "3" ||
+			result.Header.Get("Content-Encoding") != "" || result.Header.Get("X-Request-Id") != "17" {
 			t.Errorf("%v: headers are %v, want %s", c.err, result.Header, c.header)
 		}
 		// WriteError is called after effects too, and can't know.

@@ -1,0 +1,60 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Whatever came of it, the caller's transaction is where it was, and not in a savepoint:
+// a fence of pglock's would be refused there.
+func TestDoTx_AndInboxLeaveNoSavepoint(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s, done, busy := store(t, pool, idem.Config{}), newKey(t), newKey(t)
+	if _, err := s.Do(t.Context(), done, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DoTx(t.Context(), begin(t, pool, pgx.TxOptions{}), busy, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	doTx := func(key idem.Key, f idem.Fingerprint, end error) func(pgx.Tx) error {
+		return func(tx pgx.Tx) error {
+			_, err := s.DoTx(t.Context(), tx, key, f, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { return created, end })
+			return err
+		}
+	}
+	inbox := func(id string, end error) func(pgx.Tx) error {
+		return func(tx pgx.Tx) error {
+			return idem.Inbox(t.Context(), tx, t.Name(), id, fp, func(pgx.Tx) error { return end })
+		}
+	}
+	for what, call := range map[string]func(pgx.Tx) error{
+		"DoTx":                     doTx(newKey(t), fp, nil),
+		"DoTx, Final":              doTx(newKey(t), fp, idem.Final(created)),
+		"DoTx, the function fails": doTx(newKey(t), fp, errBusiness),
+		"DoTx, replay":             doTx(done, fp, nil),
+		"DoTx, mismatch":           doTx(done, other, nil),
+		"DoTx, in progress":        doTx(busy, fp, nil),
+		"Inbox":                    inbox("1", nil),
+		"Inbox, seen": func(tx pgx.Tx) error {
+			return errors.Join(inbox("2", nil)(tx), inbox("2", nil)(tx))
+		},
+		"Inbox, the function fails": inbox("3", errBusiness),
+	} {
+		for _, savepoint := range []string{"gatepost_key", "gatepost_effect"} {
+			tx := begin(t, pool, pgx.TxOptions{})
+			_ = call(tx) // the other tests say what it is
+			_, err := tx.Exec(t.Context(), "RELEASE SAVEPOINT "+savepoint)
+			if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "3B001" {
+				t.Errorf("%s: the savepoint %s is there: %v", what, savepoint, err)
+			}
+			_ = tx.Rollback(t.Context())
+		}
+	}
+}

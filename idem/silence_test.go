@@ -1,0 +1,44 @@
+package idem_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+)
+
+// A client that is stopped in a transaction of its attempt doesn't keep the key for ever:
+// the server ends it after ten leases, a minute at least, or sooner where it is told to.
+func TestAttempt_LimitsTheSilenceOfItsTransactions(t *testing.T) {
+	t.Parallel()
+	const name = "idle_in_transaction_session_timeout"
+	for _, c := range []struct {
+		set   string
+		lease time.Duration
+		want  string
+	}{
+		{"0", 20 * time.Second, "200s"}, {"1h", 20 * time.Second, "200s"}, {"0", time.Second, "1min"}, {"5s", 20 * time.Second, "5s"},
+	} {
+		s := holder(t, poolWith(t, pgtest.URL(t), setting(name, c.set)), idem.Config{Lease: c.lease})
+		a := claim(t, s, newKey(t))
+		limited := func(what string) func(tx pgx.Tx) error {
+			return func(tx pgx.Tx) error {
+				var got string
+				err := tx.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got)
+				if got != c.want {
+					t.Errorf("%s of a lease of %s, where it is %s: %s, want %s", what, c.lease, c.set, got, c.want)
+				}
+				return err
+			}
+		}
+		_, err := a.Step(t.Context(), "s", func(tx pgx.Tx) ([]byte, error) { return nil, limited("Step")(tx) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Finish(t.Context(), created, limited("Finish")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
