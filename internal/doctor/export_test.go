@@ -53,3 +53,6 @@ func JudgeStandbys(synchronous int, behind []string, waits bool) []Finding {
 	v.judgeStandbys(synchronous, behind, waits)
 	return v.result.Findings
 }
+
+// WithDefaults is what Examine makes of options.
+func (o Options) WithDefaults() Options { return o.withDefaults() }

@@ -96,6 +96,31 @@ func TestFenced_FindsTransactionsBeyondTheirLimit(t *testing.T) {
 	}
 }
 
+// A transaction's age is compared with FenceTimeout and the grace of its COMMIT, as long
+// as they are, and no shorter.
+func TestFenced_ComparesWithTheLimit(t *testing.T) {
+	t.Parallel()
+	url, limit := healthy.database(t), 200*time.Millisecond
+	conn := connect(t, url)
+	fence(t, conn, acquired(t, url, "a")...)
+	until(t, "the limit", func() bool {
+		var past bool
+		if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp() - now() > $1::interval", limit.String()).Scan(&past); err != nil {
+			t.Fatal(err)
+		}
+		return past
+	})
+	opts := strict()
+	opts.FenceTimeout += limit
+	if got := found(examine(t, url, opts)); !slices.Equal(got, []string{"fenced weakens lease a"}) {
+		t.Errorf("of one that is past its limit it found %q", got)
+	}
+	opts.FenceTimeout += time.Hour
+	if got := found(examine(t, url, opts)); len(got) != 0 {
+		t.Errorf("of one that has an hour more it found %q", got)
+	}
+}
+
 func TestFenced_FindsAStoppedCopy(t *testing.T) {
 	t.Parallel()
 	url := healthy.database(t)
