@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -87,6 +88,25 @@ func (a *Attempt) Context(ctx context.Context) (work context.Context, cancel con
 	work, stop := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(a.over, func() { stop(context.Cause(a.over)) })
 	return work, func() {
+		unhook()
+		stop(nil)
+	}
+}
+
+// outliving is ctx for what comes after an attempt was ended by its owner: ctx may be a
+// Context of it, which ends by that, and must not take the rest along.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	rest, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	follow := func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrEnded) {
+			stop(cause)
+		}
+	}
+	if ctx.Err() != nil {
+		follow()
+	}
+	unhook := context.AfterFunc(ctx, follow)
+	return rest, func() {
 		unhook()
 		stop(nil)
 	}

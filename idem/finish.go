@@ -81,17 +81,22 @@ func (a *Attempt) Release(ctx context.Context) error {
 	if !a.close(ctx) {
 		return nil
 	}
-	err := a.call.releaseRow(ctx, a.id)
+	rest, cancel := outliving(ctx)
+	defer cancel()
+	err := a.call.releaseRow(rest, a.id)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
-		if err = a.notRunning(ctx, &attemptTx{}); errors.Is(err, ErrEnded) { // by a COMMIT whose answer was lost
+		if err = a.notRunning(rest, &attemptTx{}); errors.Is(err, ErrEnded) { // by a COMMIT whose answer was lost
 			return nil
 		}
 		return err
 	case !answered(err):
 		a.call.abandon(ctx, a.id)
+	}
+	if rest.Err() == nil {
+		ctx = rest
 	}
 	return a.call.failure(ctx, "release", err)
 }

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -40,5 +41,28 @@ func TestAttempt_LimitsTheSilenceOfItsTransactions(t *testing.T) {
 		if err := a.Finish(t.Context(), created, limited("Finish")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What an attempt's work knows is its Context, which ends when it is released.
+func TestRelease_IsNotEndedByTheEndOfItsOwnContext(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := holder(t, pool, idem.Config{})
+	for range 20 { // the end comes in its own time
+		key := newKey(t)
+		a := claim(t, s, key)
+		work, cancel := a.Context(t.Context())
+		if err := a.Release(work); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if r := rowOf(t, pool, key); r.State != 4 {
+			t.Fatalf("the row is %+v, want it released", r)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		a = claim(t, s, key)
+		wantErr(t, a.Release(ended), context.Canceled) // the caller's own word counts
 	}
 }
