@@ -45,8 +45,9 @@ func TestParseIfMatch_ComparesStrongly(t *testing.T) {
 
 func TestParseIfMatch_TellsMissingFromMalformed(t *testing.T) {
 	t.Parallel()
-	if _, err := idemhttp.ParseIfMatch(http.Header{"If-None-Match": {`"7"`}}); !errors.Is(err, idemhttp.ErrPreconditionRequired) {
-		t.Errorf("error is %v, want ErrPreconditionRequired", err)
+	m, err := idemhttp.ParseIfMatch(http.Header{"If-None-Match": {`"7"`}})
+	if !errors.Is(err, idemhttp.ErrPreconditionRequired) || m.Matches(7) {
+		t.Errorf("error is %v, and version 7 allowed: %t, want ErrPreconditionRequired, and none allowed", err, m.Matches(7))
 	}
 	for _, line := range []string{"", " ", ",", "7", `"7`, `7"`, `w/"7"`, `W/7`, `W/`, `"7" "8"`, `"7"8"`, `*, "7"`, `"7", *`, "\"\x7f\"", `"7 8"`} {
 		if _, err := idemhttp.ParseIfMatch(http.Header{"If-Match": {line}}); !errors.Is(err, idemhttp.ErrInvalidPrecondition) {

@@ -22,13 +22,14 @@ func TestHandler_ReplaysAllowedHeadersAndNoOthers(t *testing.T) {
 	others := []string{
 		"Set-Cookie", "Authorization", "Www-Authenticate", "Access-Control-Allow-Origin", "X-Request-Id", "Retry-After", "Vary", "Server",
 	}
-	a := serve(t, idemhttp.Config{StoreHeaders: []string{"x-order", "X-Hop"}}, func(w http.ResponseWriter, _ *http.Request) {
+	a := serve(t, idemhttp.Config{StoreHeaders: []string{"x-order", "X-Hop", "X-Hop-Too"}}, func(w http.ResponseWriter, _ *http.Request) {
 		for _, name := range slices.Concat(allowed, others) {
 			w.Header().Add(name, "one")
 			w.Header().Add(name, "two, three")
 		}
 		w.Header().Set("X-Hop", "of this connection")
-		w.Header().Set("Connection", "x-hop")
+		w.Header().Set("X-Hop-Too", "of this connection")
+		w.Header().Set("Connection", "x-hop , x-hop-too")
 		w.Header().Set("Cache-Control", "max-age=60")
 		w.Header().Set("Idempotent-Replayed", "true") // not for the handler to say
 		w.WriteHeader(http.StatusCreated)
@@ -45,7 +46,7 @@ func TestHandler_ReplaysAllowedHeadersAndNoOthers(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range append(others, "X-Hop") {
+	for _, name := range append(others, "X-Hop", "X-Hop-Too") {
 		if values := first.header.Values(name); len(values) == 0 {
 			t.Errorf("the first reply lacks %s", name)
 		}

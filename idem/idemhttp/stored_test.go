@@ -161,6 +161,8 @@ func TestNew_RefusesWhatCantBe(t *testing.T) {
 		"Set-Cookie", "set-cookie", "SET-COOKIE2", "Authorization", "WWW-Authenticate", "Proxy-Authorization", "Date",
 		"Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 		"Access-Control-Allow-Origin", "access-control-expose-headers", "Idempotent-Replayed", "Cache-Control",
+		"Cookie", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Connection", "Age", "Retry-After",
+		"Clear-Site-Data", "Idempotency-Key", "Trailer:X-Sum",
 	} {
 		cfg := good
 		cfg.StoreHeaders = []string{"X-Fine", name}
