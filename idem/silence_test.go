@@ -22,7 +22,7 @@ func TestAttempt_LimitsTheSilenceOfItsTransactions(t *testing.T) {
 	}{
 		{"0", 20 * time.Second, "200s"}, {"1h", 20 * time.Second, "200s"}, {"0", time.Second, "1min"}, {"5s", 20 * time.Second, "5s"},
 	} {
-		s := holder(t, poolWith(t, pgtest.URL(t), setting(name, c.set)), idem.Config{Lease: c.lease})
+		s := holder(t, poolWith(t, pgtest.Direct(t, pgtest.URL(t)), setting(name, c.set)), idem.Config{Lease: c.lease})
 		a := claim(t, s, newKey(t))
 		limited := func(what string) func(tx pgx.Tx) error {
 			return func(tx pgx.Tx) error {

@@ -20,7 +20,7 @@ func TestAcquire_WaitsOnWhileTheServerIsExhausted(t *testing.T) {
 			exec(t, pool, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				PERFORM nextval('public.refused');
 				RAISE EXCEPTION USING ERRCODE = '`+state+`'; END $$`)
-			exec(t, pool, `CREATE TRIGGER refuse BEFORE INSERT ON gatepost.waiters FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
+			exec(t, owner(t, pool), `CREATE TRIGGER refuse BEFORE INSERT ON gatepost.waiters FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
 			cfg := pglock.Config{TTL: time.Minute, PollInterval: 50 * time.Millisecond}
 			l := acquire(t, client(t, pool, cfg), name, nil)
 			waiting := granted(t, client(t, pool, cfg), name)
