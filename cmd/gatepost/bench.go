@@ -25,6 +25,7 @@ type benching struct {
 	asJSON    bool
 	failAbove float64
 	scale     float64
+	floors    bool
 }
 
 func benchCommand(conn *connection) *cobra.Command {
@@ -56,18 +57,27 @@ and 10,000,000 keys, what the same operations take; with 1 to 128 clients, and w
 1 to 100,000 leases that one client holds. --scale 0.01 is a hundredth of that. The
 whole takes half an hour and 10 GB of disk.
 
+With --floors it measures what the dearest rows consist of: from the plain statements
+to the whole, in steps that each have one part more and that run in turns, with the
+processor time of the server, where it is on this machine, and of the client; and what
+EXPLAIN says of each statement. docs/costs.md tells what the parts are for.
+
 The exit code is 0 when everything could be measured, whatever came out.
 
 ` + benchRows(),
 		Example: `  gatepost bench --temporary
   gatepost bench acquire fenced --database-url postgres://localhost/app
   gatepost bench --scale 0.01
+  gatepost bench --floors --temporary
   gatepost bench --json | jq '.rows[] | {row, ratio: .ratio.median, bar}'`,
 		ValidArgs: benchRowNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.opts.Rows = args
 			if cmd.Flags().Changed("scale") {
 				return b.runScale(cmd)
+			}
+			if b.floors {
+				return b.runFloors(cmd)
 			}
 			return b.run(cmd)
 		},
@@ -79,6 +89,7 @@ The exit code is 0 when everything could be measured, whatever came out.
 	flags.BoolVar(&b.temporary, "temporary", false, "on a temporary PostgreSQL, whatever database is named")
 	flags.Float64Var(&b.failAbove, "fail-above", 0, "for CI: exit code 1 when something exceeds its bar, or what is known of it, by more than this factor, three times; 0 is never")
 	flags.Float64Var(&b.scale, "scale", 0, "measure what grows with what, at this part of the full size, up to 1")
+	flags.BoolVar(&b.floors, "floors", false, "measure what the dearest rows consist of")
 	flags.BoolVar(&b.asJSON, "json", false, "print JSON: ratios as numbers, times in microseconds")
 	return cmd
 }

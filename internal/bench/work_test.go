@@ -59,7 +59,7 @@ func TestWork_OfEachOperation(t *testing.T) {
 		// database/sql has no pipeline: two statements for the fence.
 		{"a fenced INSERT by database/sql", bench.Work{Statements: 5, Trips: 5, XIDs: 1, FSyncs: 1, WAL: 170, Buffers: 6}, fencedSQL},
 		{"plain: an INSERT by database/sql", bench.Work{Statements: 3, Trips: 3, XIDs: 1, FSyncs: 1, WAL: 110, Buffers: 2}, plainSQL},
-		// BEGIN, COMMIT, the effect's savepoint and its release are among them; the second
+		// BEGIN, COMMIT and the effect's savepoint are among them; the second
 		// transaction id is the savepoint's.
 		{"an idempotent INSERT", bench.Work{Statements: 7, Trips: 4, XIDs: 2, FSyncs: 1, WAL: 900, Buffers: 17}, once(rand.Text)},
 		{"a replay", bench.Work{Statements: 1, Trips: 1, Buffers: 4}, once(func() string { return "the-same" })},
