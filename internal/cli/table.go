@@ -68,19 +68,18 @@ func (t Table) line(s Screen, row []Cell, widths []int) string {
 			continue
 		}
 		text := Cut(cell.Text, widths[i])
+		if text == "" {
+			pending += widths[i] + gap
+			continue
+		}
 		blank := widths[i] - Width(text)
 		if t.Columns[i].Right {
 			pending += blank
 			blank = 0
 		}
-		if text != "" {
-			b.WriteString(strings.Repeat(" ", pending))
-			b.WriteString(s.Paint(text, cell.Style))
-			pending = 0
-		} else {
-			blank = widths[i]
-		}
-		pending += blank + gap
+		b.WriteString(strings.Repeat(" ", pending))
+		b.WriteString(s.Paint(text, cell.Style))
+		pending = blank + gap
 	}
 	return b.String()
 }

@@ -70,3 +70,15 @@ func TestTable_ColoursOnlyWhereThereAreSome(t *testing.T) {
 		t.Errorf("line is %q, want %q", got[1], want)
 	}
 }
+
+func TestTable_AnEmptyNumberIsAsWideAsAnyOther(t *testing.T) {
+	t.Parallel()
+	table := cli.Table{
+		Columns: []cli.Column{{Title: "ROW"}, {Title: "FIRST", Right: true}, {Title: "SECOND", Right: true}},
+		Rows:    [][]cli.Cell{{{Text: "a"}, {}, {Text: "2"}}},
+	}
+	got := strings.Join(table.Lines(cli.Screen{}, 0), "\n")
+	if want := "ROW  FIRST  SECOND\na                2"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
