@@ -90,6 +90,7 @@ func scaleTable(rows []bench.Growth) cli.Table {
 		{Title: "P99 THEN", Right: true, Extra: 1},
 		{Title: "RATIO", Right: true, Extra: 1},
 		{Title: "A SECOND", Right: true, Extra: 2},
+		{Title: "SERVER, CLIENT CPU", Right: true, Extra: 3},
 	}}
 	for _, r := range rows {
 		row := []cli.Cell{
@@ -104,9 +105,11 @@ func scaleTable(rows []bench.Growth) cli.Table {
 			{Text: took(r.To.P99())},
 			{Text: short(r.P99)},
 			{},
+			{},
 		}
 		if r.To.PerSecond > 0 {
 			row[10].Text = fmt.Sprintf("%.0f, then %.0f", r.From.PerSecond, r.To.PerSecond)
+			row[11].Text = fmt.Sprintf("%.0f, %.0f µs, then %.0f, %.0f µs", r.From.ServerUS, r.From.ClientUS, r.To.ServerUS, r.To.ClientUS)
 		}
 		table.Rows = append(table.Rows, row)
 	}

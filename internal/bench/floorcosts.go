@@ -19,9 +19,8 @@ type costs struct {
 	pids []uint32 // of backends on this machine
 }
 
-// costing is a pool's configuration with costs.
-func costing(cfg *pgxpool.Config) (*pgxpool.Config, *costs) {
-	c := &costs{}
+// on is a pool's configuration whose backends it knows.
+func (c *costs) on(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg = cfg.Copy()
 	hook := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -35,7 +34,7 @@ func costing(cfg *pgxpool.Config) (*pgxpool.Config, *costs) {
 		}
 		return nil
 	}
-	return cfg, c
+	return cfg
 }
 
 // spent is processor time, of a number of operations.

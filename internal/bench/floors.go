@@ -71,8 +71,8 @@ func Floors(ctx context.Context, cfg *pgxpool.Config, opts Options) (server Serv
 
 func (e *env) floor(ctx context.Context, f floor) (found Floor, err error) {
 	e.row, found.Row = f.row, f.row
-	cfg, cpu := costing(e.config)
-	err = e.with(ctx, cfg, pglock.Config{}, func(pool *pgxpool.Pool, client *pglock.Client) error {
+	cpu := &costs{}
+	err = e.with(ctx, cpu.on(e.config), pglock.Config{}, func(pool *pgxpool.Pool, client *pglock.Client) error {
 		steps, err := f.steps(ctx, e, pool, client)
 		if err == nil {
 			found.Steps, err = e.climb(ctx, steps, pool, cpu)

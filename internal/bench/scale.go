@@ -29,6 +29,9 @@ type Sample struct {
 	P99US float64 `json:"p99_us"`
 	// PerSecond is how many there were a second, of all clients; 0 where nobody asked.
 	PerSecond float64 `json:"per_second,omitempty"`
+	// ServerUS and ClientUS are the processor time of one: see Step.
+	ServerUS float64 `json:"server_cpu_us,omitempty"`
+	ClientUS float64 `json:"client_cpu_us,omitempty"`
 }
 
 // P50 is the median.

@@ -38,9 +38,9 @@ func (s *scale) ofClients(ctx context.Context) error {
 // each, in turns, 1,000 times or more in all.
 func (s *scale) crowdOf(ctx context.Context, n int) (found [2]Sample, err error) {
 	s.Progress(fmt.Sprintf("clients: %d", n))
-	ours, plain := make([]op, n), make([]op, n)
+	ours, plain, cpu := make([]op, n), make([]op, n), &costs{}
 	for i := range n {
-		cfg := s.small.config.Copy()
+		cfg := cpu.on(s.small.config)
 		cfg.MaxConns = 1
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
@@ -64,20 +64,24 @@ func (s *scale) crowdOf(ctx context.Context, n int) (found [2]Sample, err error)
 	}
 	var taken [2][]time.Duration
 	var took [2]time.Duration
+	var used [2]spent
 	for turn := range s.Turns + 1 {
 		for side, do := range [][]op{ours, plain} {
+			before := cpu.now()
 			durations, all, err := atOnce(ctx, do, max(1000/n/s.Turns, 2))
 			if err != nil {
 				return found, err
 			}
 			if turn > 0 { // the first connects
 				taken[side], took[side] = append(taken[side], durations...), took[side]+all
+				used[side].add(cpu.now().less(before), len(durations))
 			}
 		}
 	}
 	for side := range found {
 		found[side] = sample(n, taken[side])
 		found[side].PerSecond = float64(len(taken[side])) / took[side].Seconds()
+		found[side].ServerUS, found[side].ClientUS = used[side].each()
 	}
 	return found, nil
 }
