@@ -15,8 +15,8 @@ const cancelCode = 80877102
 // maxStartup is the longest first message that PostgreSQL takes.
 const maxStartup = 10000
 
-// front stands before a PgBouncer 1.18, which ends itself when a server that it cancels
-// a statement on says something (https://github.com/pgbouncer/pgbouncer/issues/822): it
+// front stands before a PgBouncer 1.18, which may end itself when a server that it
+// cancels a statement on says something (https://github.com/pgbouncer/pgbouncer/issues/822): it
 // passes everything on but requests to cancel.
 type front struct {
 	listener net.Listener

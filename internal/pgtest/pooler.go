@@ -46,7 +46,7 @@ func NotPooledIn(tb testing.TB, mode pgx.QueryExecMode) {
 func NotUncancelled(tb testing.TB) {
 	tb.Helper()
 	if Pooled() && !server(tb).pooler.Cancels() {
-		NotPooled(tb, "requests to cancel are kept from PgBouncer 1.18, which ends itself over them")
+		NotPooled(tb, "requests to cancel are kept from PgBouncer 1.18, which may end itself over them")
 	}
 }
 
