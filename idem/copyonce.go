@@ -49,8 +49,10 @@ type Counts struct {
 // Rows whose keys are integers that rise from row to row, as those of a file's lines do,
 // go by COPY straight into the table, in chunks of up to eight megabytes, two of them in
 // memory, each in a savepoint and after a look whether the table has a key from the
-// chunk's first to its last. From the first chunk that meets such a key on, and where a
-// concurrent loader is faster, rows go by COPY into a temporary table, and the new ones
+// chunk's first to its last. A chunk of consecutive numbers that are all there is left out
+// without a look at its values, and an import that is repeated then writes nothing. From
+// the first other chunk that meets a key of the table on, and where a concurrent loader is
+// faster, rows go by COPY into a temporary table, and the new ones
 // from there in key order with one INSERT: looking first makes it fast, the table's
 // constraint makes it right, since a key that it refuses is left out then by ON CONFLICT
 // DO NOTHING. So do all rows with keys of other types or in another order, and those of a
@@ -111,7 +113,7 @@ func (l *loading) load(ctx context.Context, s *straight) (Counts, error) {
 			return Counts{}, err
 		}
 		if l.text.done && len(s.left) == 0 {
-			return Counts{Rows: s.rows, Inserted: s.rows}, nil
+			return Counts{Rows: s.rows, Inserted: s.inserted, Existed: s.rows - s.inserted}, nil
 		}
 	}
 	return (&staging{loading: l, straight: s}).load(ctx)

@@ -60,7 +60,7 @@ func (s *staging) move(ctx context.Context, distinct int64, counts *Counts) (err
 	if err == nil {
 		inserted, err = s.insert(ctx)
 	}
-	counts.Inserted = s.straight.rows + inserted
+	counts.Inserted = s.straight.inserted + inserted
 	switch {
 	case err != nil:
 		return err
@@ -161,7 +161,7 @@ func (s *staging) sameKey() string {
 	return strings.Join(equal, " AND ")
 }
 
-// own counts the keys that went straight earlier in this call.
+// own counts the keys that came in a chunk earlier in this call.
 func (s *staging) own(ctx context.Context) (n int64, err error) {
 	if len(s.straight.spans) == 0 {
 		return 0, nil

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,14 +28,19 @@ import (
 //     fails with 23505 when that one commits, or comes second, and waits for this
 //     transaction. COPY leaves nothing out: if it succeeds each row of the chunk is new,
 //     and was inserted.
-//  3. If the look finds a key, or COPY fails so, the savepoint is undone, and this chunk
-//     and what follows go through staging, which is exact for any keys.
+//  3. If it has one, it may have all, as in an import that is repeated. Where the keys are
+//     consecutive numbers, their last is then in the place of the table's keys, counted
+//     from their first, that it has in the chunk: the chunk is left out, and nothing is
+//     written. Its values are not looked at, so not where they are to be compared.
+//  4. Else, or if COPY fails so, the savepoint is undone, and this chunk and what follows
+//     go through staging, which is exact for any keys.
 //
-// So are the counts: what went straight is Inserted, and of the rest a key is left out
-// that the table has. It may have it from a chunk of this call, but only where the keys
-// stopped rising. Then it is a Duplicate, and told from what a concurrent loader put
-// between this call's keys by the subtransaction that wrote the row, which is a chunk's
-// own: see ownSQL.
+// So are the counts: what went straight is Inserted, what was left out is Existed, and of
+// the rest a key is left out that the table has. It may have been in a chunk of this call,
+// but only where the keys stopped rising. Then it is a Duplicate: any key from a left out
+// chunk's first to its last, since they were consecutive, and otherwise told from what a
+// concurrent loader put between this call's keys by the subtransaction that wrote the row,
+// which is a chunk's own: see ownSQL.
 //
 // Locks are taken in the order of the keys, as staging takes them, so two loaders wait
 // for one another in one direction; but not where the keys of an input of several chunks
@@ -48,35 +52,13 @@ import (
 type straight struct {
 	*loading
 	pace
-	outer pgx.Tx   // the first chunk's savepoint, which stays until the end
-	spans []span   // of the chunks that went
-	rows  int64    // of them
-	bytes int      // of them
-	left  [][]byte // lines that were read, and didn't go
-}
-
-// pace is how large chunks are.
-type pace struct {
-	least, most int           // bytes of a chunk: the first one, and any
-	chunks      int           // that go straight, at most
-	patience    time.Duration // for a source to fill one
-}
-
-// usualPace has chunks grow with what went, so that a million rows of 60 bytes are some
-// thirty. Each is a subtransaction, and with more than 64 of them in a transaction
-// PostgreSQL looks up on disk, for each reader of the database, what belongs to which.
-// Two chunks are in memory. A source that is slow gives smaller ones, lest the connection
-// is idle in its transaction for as long as a whole one takes.
-var usualPace = pace{least: 256 << 10, most: 8 << 20, chunks: 48, patience: 2 * time.Second}
-
-// span is the keys of a chunk that went straight.
-type span struct{ first, last []int64 }
-
-// chunk is a part of the input.
-type chunk struct {
-	span
-	lines []byte
-	rows  int64
+	outer    pgx.Tx   // the first chunk's savepoint, which stays until the end
+	spans    []span   // of the chunks that went, or are there
+	rows     int64    // of them
+	bytes    int      // of them
+	copied   int      // chunks that went
+	inserted int64    // rows of those
+	left     [][]byte // lines that were read, and didn't go
 }
 
 // run copies what goes straight. What doesn't is in left, and in the source.
@@ -84,29 +66,42 @@ func (s *straight) run(ctx context.Context) error {
 	cur, next := new(chunk), new(chunk)
 	s.fill(cur, new(atomic.Bool))
 	for s.text.err == nil && cur.rows > 0 {
-		free, err := s.goes(ctx, cur)
-		if err == nil && free {
-			free, err = s.copyWhile(ctx, cur, next)
-		}
+		settled, err := s.settle(ctx, cur, next)
 		if err != nil {
 			return err
 		}
-		if !free {
+		if !settled {
 			s.left = [][]byte{cur.lines, next.lines}
 			break
 		}
+		s.spans, s.rows = append(s.spans, cur.span), s.rows+cur.rows
 		cur, next = next, cur
-		next.lines, next.rows = next.lines[:0], 0
+		next.lines, next.rows, next.there = next.lines[:0], 0, false
 	}
 	return s.text.err
 }
 
-// goes says whether a chunk may go straight.
-func (s *straight) goes(ctx context.Context, c *chunk) (bool, error) {
-	if s.text.keys.broken || len(s.spans) == s.chunks {
+// settle copies a chunk, or leaves it out, and reads the next one. It is false where
+// staging has to.
+func (s *straight) settle(ctx context.Context, c, next *chunk) (settled bool, err error) {
+	if s.text.keys.broken {
 		return false, nil
 	}
-	return s.free(ctx, c.span)
+	free, err := s.free(ctx, c.span)
+	switch {
+	case err != nil:
+		return false, err
+	case free && s.copied < s.chunks:
+		return s.copyWhile(ctx, c, next)
+	case free:
+		return false, nil
+	}
+	if c.there, err = s.there(ctx, c); err != nil || !c.there {
+		return false, err
+	}
+	s.bytes += len(c.lines)
+	s.fill(next, new(atomic.Bool))
+	return true, nil
 }
 
 // copyWhile copies a chunk while the next one is read.
@@ -123,31 +118,12 @@ func (s *straight) copyWhile(ctx context.Context, c, next *chunk) (copied bool, 
 	return copied, err
 }
 
-// fill reads a chunk, until it is large, or has enough, or its keys no longer rise.
-func (s *straight) fill(c *chunk, enough *atomic.Bool) {
-	impatient := time.AfterFunc(s.patience, func() { enough.Store(true) })
-	defer impatient.Stop()
-	t, limit := s.text, min(max(s.least, s.bytes/6), s.most)
-	t.buf = c.lines[:0]
-	for len(t.buf) < limit && !t.keys.broken && (c.rows == 0 || !enough.Load()) && t.add() {
-		if c.rows++; c.rows == 1 {
-			c.first = slices.Clone(t.keys.last)
-		}
-	}
-	c.last = slices.Clone(t.keys.last)
-	c.lines, t.buf = t.buf, nil
-}
-
 // free says whether the table has none of the keys from the first to the last. It asks
 // for the next key from the first on, in the index's order: one descent, whatever the
 // table's statistics make of the range.
 func (s *straight) free(ctx context.Context, keys span) (bool, error) {
-	args := make([]any, 0, 2*len(s.Key))
-	for _, k := range slices.Concat(keys.first, keys.last) {
-		args = append(args, k)
-	}
 	var taken bool
-	err := s.tx.QueryRow(ctx, s.freeSQL(), args...).Scan(&taken)
+	err := s.tx.QueryRow(ctx, s.freeSQL(), keys.args()...).Scan(&taken)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return true, nil
 	}
@@ -160,6 +136,31 @@ func (s *straight) freeSQL() string {
 		" FROM " + s.Table.Sanitize() + " AS t" +
 		" WHERE (" + key + ") >= (" + s.params(0) + ")" +
 		" ORDER BY " + key + " LIMIT 1"
+}
+
+// there says whether the table has all keys of a chunk, where they are consecutive: the
+// first columns of the key are the same in all rows then, and the last one counts.
+func (s *straight) there(ctx context.Context, c *chunk) (bool, error) {
+	end := len(s.Key) - 1
+	consecutive := slices.Equal(c.first[:end], c.last[:end]) && c.last[end]-c.first[end] == c.rows-1
+	if !consecutive || len(s.Compare) > 0 {
+		return false, nil
+	}
+	var there bool
+	err := s.tx.QueryRow(ctx, s.thereSQL(), append(c.args(), c.rows-1)...).Scan(&there)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return there, err
+}
+
+// thereSQL reads as many keys as the chunk has, from its first on.
+func (s *straight) thereSQL() string {
+	key := columnList("t", s.Key)
+	return "SELECT (" + key + ") = (" + s.params(len(s.Key)) + ")" +
+		" FROM " + s.Table.Sanitize() + " AS t" +
+		" WHERE (" + key + ") >= (" + s.params(0) + ")" +
+		" ORDER BY " + key + " OFFSET $" + strconv.Itoa(2*len(s.Key)+1) + " LIMIT 1"
 }
 
 // params is a key as parameters, behind so many others.
@@ -196,7 +197,7 @@ func (s *straight) copy(ctx context.Context, c *chunk) (bool, error) {
 	case tag.RowsAffected() != c.rows:
 		return false, fmt.Errorf("%w: COPY counts %d of %d rows", ErrNotStored, tag.RowsAffected(), c.rows)
 	}
-	s.spans, s.rows = append(s.spans, c.span), s.rows+c.rows
+	s.copied, s.inserted = s.copied+1, s.inserted+c.rows
 	if first {
 		return true, nil
 	}
@@ -228,10 +229,11 @@ func (s *straight) end(ctx context.Context, err error) error {
 	return err
 }
 
-// ownSQL says whether a row t of the table went straight in this call, with the arguments
-// of ownArgs: whether it was written by the subtransaction that wrote the last row of a
-// chunk, and has a key of the chunk's. Without the latter a frozen row could pass, whose
-// xmin is of four billion transactions ago; there was none between the chunk's keys.
+// ownSQL says whether the key of a row t of the table came in a chunk of this call, with
+// the arguments of ownArgs: whether it is one of a chunk that was left out, or the row was
+// written by the subtransaction that wrote the last row of a chunk, and has a key of the
+// chunk's. Without the latter a frozen row could pass, whose xmin is of four billion
+// transactions ago; there was none between the chunk's keys.
 func (s *straight) ownSQL() string {
 	params, first, last, same := make([]string, 2*len(s.Key)), make([]string, len(s.Key)), make([]string, len(s.Key)), make([]string, len(s.Key))
 	for i := range params {
@@ -241,17 +243,18 @@ func (s *straight) ownSQL() string {
 		first[i], last[i] = "first"+strconv.Itoa(i), "last"+strconv.Itoa(i)
 		same[i] = qualified("o", k) + " = " + qualified("c", last[i])
 	}
-	return "EXISTS (SELECT FROM unnest(" + strings.Join(params, ", ") + ") AS c (" + columnList("", slices.Concat(first, last)) + ")" +
+	params = append(params, "$"+strconv.Itoa(len(params)+1)+"::boolean[]")
+	return "EXISTS (SELECT FROM unnest(" + strings.Join(params, ", ") + ") AS c (" + columnList("", slices.Concat(first, last)) + ", there)" +
 		" JOIN " + s.Table.Sanitize() + " AS o ON " + strings.Join(same, " AND ") +
-		" WHERE o.xmin = t.xmin" +
+		" WHERE (c.there OR o.xmin = t.xmin)" +
 		" AND (" + columnList("t", s.Key) + ") >= (" + columnList("c", first) + ")" +
 		" AND (" + columnList("t", s.Key) + ") <= (" + columnList("c", last) + "))"
 }
 
 // ownArgs are the chunks' keys, an array for each column of the first ones, and then of
-// the last ones.
+// the last ones; and whether they were there.
 func (s *straight) ownArgs() []any {
-	args := make([]any, 2*len(s.Key))
+	args := make([]any, 2*len(s.Key), 2*len(s.Key)+1)
 	for i := range s.Key {
 		var first, last []int64
 		for _, c := range s.spans {
@@ -259,5 +262,9 @@ func (s *straight) ownArgs() []any {
 		}
 		args[i], args[len(s.Key)+i] = first, last
 	}
-	return args
+	there := make([]bool, len(s.spans))
+	for i, c := range s.spans {
+		there[i] = c.there
+	}
+	return append(args, there)
 }

@@ -247,9 +247,9 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 	t.Parallel()
 	direct, key := pgtest.Pool(t), newKey(t)
 	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
-	a := claim(t, holder(t, pool, idem.Config{Lease: 3 * time.Second}), key)
+	a := claim(t, holder(t, pool, idem.Config{Lease: 6 * time.Second}), key)
 	for range 3 {
-		<-proxy.Next(faultproxy.Fault{Match: "AttemptRenew", Delay: 3 * time.Second})
+		<-proxy.Next(faultproxy.Fault{Match: "AttemptRenew", Delay: 6 * time.Second})
 		renewed(t, direct, key, 1)
 	}
 	if a.Err() != nil {
