@@ -145,7 +145,7 @@ func TestHandler_GivesADraftClientItsOneAnswerWhateverIsLost(t *testing.T) {
 		}
 		seen[got.body] = true
 	}
-	a.pool = pgtest.Connect(t, database) // none of its connections is a dead one
+	a.pool = pgtest.Connect(t, pgtest.Direct(t, database)) // none of its connections is a dead one, nor a pooler's
 	a.wantEffects(clients * each)
 	t.Logf("%d requests took %d tries", clients*each, tries)
 }
