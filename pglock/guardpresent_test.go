@@ -155,7 +155,7 @@ func TestGuard_TestsTheExpiryOfAFenceOnce(t *testing.T) {
 // so in its own words. What a guard says of another lease stays the guard's.
 func TestGuard_RefusesALeaseThatWasReleasedSinceTheFence(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t)
+	pool := pgtest.ReadCommitted(t) // an older snapshot has the lease still
 	c := asleep(t, pool)
 	for what, run := range map[string]func(*pglock.Lease, func(pgx.Tx) error) error{
 		"InTx": func(l *pglock.Lease, fn func(pgx.Tx) error) error { return l.InTx(t.Context(), fn) },
@@ -195,7 +195,7 @@ func TestGuard_RefusalIsFencedWithoutAServer(t *testing.T) {
 	pool, lease := pgtest.Pool(t), pgtest.Name(t)
 	table := guardedTable(t, pool, "(note text)", byLease(lease))
 	l := acquire(t, asleep(t, pool), lease, nil)
-	own := pgtest.Connect(t, pgtest.URL(t))
+	own := pgtest.ReadCommitted(t)
 	worker, err := pglock.New(own, pglock.Config{})
 	if err != nil {
 		t.Fatal(err)
