@@ -130,9 +130,11 @@ func (s *straight) free(ctx context.Context, keys span) (bool, error) {
 	return !taken, err
 }
 
+// freeSQL compares to NULL where a column behind the first is NULL in that key, which the
+// index has behind all that could be meant: there is none of those then.
 func (s *straight) freeSQL() string {
 	key := columnList("t", s.Key)
-	return "SELECT (" + key + ") <= (" + s.params(len(s.Key)) + ")" +
+	return "SELECT coalesce((" + key + ") <= (" + s.params(len(s.Key)) + "), false)" +
 		" FROM " + s.Table.Sanitize() + " AS t" +
 		" WHERE (" + key + ") >= (" + s.params(0) + ")" +
 		" ORDER BY " + key + " LIMIT 1"

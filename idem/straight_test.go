@@ -467,6 +467,26 @@ func TestCopyOnce_GoesStraightIntoPartitions(t *testing.T) {
 	}
 }
 
+// A unique key may have columns with NULLs, which are no keys of CopyOnce's.
+func TestCopyOnce_LooksPastKeysWithNULLs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	target := idem.Target{
+		Table:   table(t, pool, "file int, line int, UNIQUE (file, line)"),
+		Columns: []string{"file", "line"}, Key: []string{"file", "line"},
+	}
+	exec(t, pool, "INSERT INTO "+target.Table.Sanitize()+" VALUES (1, NULL), (2, NULL), (NULL, 1)")
+	rows := [][]any{{1, 1}, {1, 2}, {2, 1}, {2, 2}}
+	for _, want := range []idem.Counts{{Rows: 4, Inserted: 4}, {Rows: 4, Existed: 4}} {
+		got, err := load(t.Context(), pool, target, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCounts(t, got, want)
+	}
+	wantRows(t, pool, target, 7)
+}
+
 // A role that may not read the whole table can't ask which rows are its own.
 func TestCopyOnce_NeedsNoMoreThanTheColumns(t *testing.T) {
 	t.Parallel()
