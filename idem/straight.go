@@ -235,7 +235,8 @@ func (s *straight) end(ctx context.Context, err error) error {
 // the arguments of ownArgs: whether it is one of a chunk that was left out, or the row was
 // written by the subtransaction that wrote the last row of a chunk, and has a key of the
 // chunk's. Without the latter a frozen row could pass, whose xmin is of four billion
-// transactions ago; there was none between the chunk's keys.
+// transactions ago; there was none between the chunk's keys. A chunk that was left out is
+// one whatever a concurrent transaction makes of its last row.
 func (s *straight) ownSQL() string {
 	params, first, last, same := make([]string, 2*len(s.Key)), make([]string, len(s.Key)), make([]string, len(s.Key)), make([]string, len(s.Key))
 	for i := range params {
@@ -247,7 +248,7 @@ func (s *straight) ownSQL() string {
 	}
 	params = append(params, "$"+strconv.Itoa(len(params)+1)+"::boolean[]")
 	return "EXISTS (SELECT FROM unnest(" + strings.Join(params, ", ") + ") AS c (" + columnList("", slices.Concat(first, last)) + ", there)" +
-		" JOIN " + s.Table.Sanitize() + " AS o ON " + strings.Join(same, " AND ") +
+		" LEFT JOIN " + s.Table.Sanitize() + " AS o ON " + strings.Join(same, " AND ") +
 		" WHERE (c.there OR o.xmin = t.xmin)" +
 		" AND (" + columnList("t", s.Key) + ") >= (" + columnList("c", first) + ")" +
 		" AND (" + columnList("t", s.Key) + ") <= (" + columnList("c", last) + "))"

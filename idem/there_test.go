@@ -79,6 +79,33 @@ func TestCopyOnce_LeavesOutWhatIsAllThere(t *testing.T) {
 	}
 }
 
+// A chunk that was left out stays a part of the input, also when its last row is deleted
+// before its other keys come again.
+func TestCopyOnce_KnowsWhatItLeftOutWhenThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	target := keyed(t, pool)
+	if _, err := load(t.Context(), pool, target, lines(1, 3, "body")); err != nil {
+		t.Fatal(err)
+	}
+	rows, next := append(lines(1, 3, "body"), lines(2, 2, "body")...), 0
+	got, err := loadInChunks(t.Context(), pool, target, pgx.CopyFromFunc(func() ([]any, error) {
+		if next++; next == 4 {
+			if _, err := pool.Exec(t.Context(), "DELETE FROM "+target.Table.Sanitize()+" WHERE id = 3"); err != nil {
+				return nil, err
+			}
+		}
+		if next > len(rows) {
+			return nil, nil
+		}
+		return rows[next-1], nil
+	}), 27, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, got, idem.Counts{Rows: 4, Existed: 3, Duplicate: 1})
+}
+
 // Their values are not looked at, but where they are to be compared.
 func TestCopyOnce_DoesNotReadWhatIsAllThere(t *testing.T) {
 	t.Parallel()
