@@ -58,3 +58,33 @@ func TestDoTx_AndInboxLeaveNoSavepoint(t *testing.T) {
 		}
 	}
 }
+
+// A chunk with a row that refers to a later one doesn't go straight, and its savepoint is
+// undone. A backend locks the id of each savepoint that it has written in and not ended,
+// which is how a fence tells where it is.
+func TestCopyOnce_LeavesNoSavepoint(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, rows := range map[string][][]any{
+		"all chunks went straight": {{1, nil}, {2, 1}, {3, 2}},
+		"not the first":            {{1, 2}, {2, nil}, {3, 2}},
+		"not a later one":          {{1, nil}, {2, 3}, {3, nil}},
+	} {
+		target := idem.Target{Table: table(t, pool, "id int PRIMARY KEY, next int"), Columns: []string{"id", "next"}, Key: []string{"id"}}
+		exec(t, pool, "ALTER TABLE "+target.Table.Sanitize()+" ADD FOREIGN KEY (next) REFERENCES "+target.Table.Sanitize())
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := idem.CopyInChunks(t.Context(), tx, target, pgx.CopyFromRows(rows), 1, 100); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "INSERT INTO "+target.Table.Sanitize()+" VALUES (4, NULL)"); err != nil {
+			t.Fatal(err)
+		}
+		var locked int
+		err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
+			WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'`).Scan(&locked)
+		if err != nil || locked != 1 {
+			t.Errorf("%s: %d ids are locked, want that of the transaction alone (%v)", what, locked, err)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+}

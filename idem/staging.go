@@ -114,18 +114,17 @@ func (s *staging) distinct(ctx context.Context) (n int64, err error) {
 }
 
 // insert moves the new rows: fast first, and on a unique violation again in the
-// way that can't meet one. The nested transaction is a savepoint, so that the
-// violation costs only the INSERT.
+// way that can't meet one. In a savepoint the violation costs only the INSERT.
 func (s *staging) insert(ctx context.Context) (int64, error) {
-	nested, err := s.straight.within().Begin(ctx)
+	own, err := newSavepoint(ctx, s.tx, savepointPart)
 	if err != nil {
 		return 0, err
 	}
-	tag, err := nested.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key))
+	tag, err := s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key))
 	if err == nil {
-		return tag.RowsAffected(), nested.Commit(ctx)
+		return tag.RowsAffected(), own.Commit(ctx)
 	}
-	if rollback := nested.Rollback(ctx); rollback != nil || sqlState(err) != stateUniqueViolation {
+	if rollback := own.Rollback(ctx); rollback != nil || sqlState(err) != stateUniqueViolation {
 		return 0, err
 	}
 	tag, err = s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key)+

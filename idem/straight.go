@@ -52,13 +52,13 @@ import (
 type straight struct {
 	*loading
 	pace
-	outer    pgx.Tx   // the first chunk's savepoint, which stays until the end
-	spans    []span   // of the chunks that went, or are there
-	rows     int64    // of them
-	bytes    int      // of them
-	copied   int      // chunks that went
-	inserted int64    // rows of those
-	left     [][]byte // lines that were read, and didn't go
+	outer    *savepoint // the first chunk's, which stays until the end
+	spans    []span     // of the chunks that went, or are there
+	rows     int64      // of them
+	bytes    int        // of them
+	copied   int        // chunks that went
+	inserted int64      // rows of those
+	left     [][]byte   // lines that were read, and didn't go
 }
 
 // run copies what goes straight. What doesn't is in left, and in the source.
@@ -179,13 +179,16 @@ func (s *straight) params(behind int) string {
 // refers to one that comes later: staging, which inserts all at once, finds out which it
 // is.
 func (s *straight) copy(ctx context.Context, c *chunk) (bool, error) {
-	first := s.outer == nil
-	savepoint, err := s.within().Begin(ctx)
+	first, name := s.outer == nil, savepointPart
+	if first {
+		name = savepointCopy
+	}
+	own, err := newSavepoint(ctx, s.tx, name)
 	if err != nil {
 		return false, err
 	}
 	if first {
-		s.outer = savepoint
+		s.outer = own
 	}
 	tag, err := s.tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(c.lines), copySQL(s.Table, s.Columns))
 	switch {
@@ -193,7 +196,7 @@ func (s *straight) copy(ctx context.Context, c *chunk) (bool, error) {
 		if first {
 			s.outer = nil
 		}
-		return false, savepoint.Rollback(ctx)
+		return false, own.Rollback(ctx)
 	case err != nil:
 		return false, placed(err, s.Table, s.Table, s.rows)
 	case tag.RowsAffected() != c.rows:
@@ -203,19 +206,11 @@ func (s *straight) copy(ctx context.Context, c *chunk) (bool, error) {
 	if first {
 		return true, nil
 	}
-	return true, savepoint.Commit(ctx)
+	return true, own.Commit(ctx)
 }
 
 // forStaging are the errors of a COPY that an INSERT of all rows may not have.
 var forStaging = []string{stateUniqueViolation, stateExclusion, stateForeignKey}
-
-// within is the transaction that the next savepoint is in.
-func (s *straight) within() pgx.Tx {
-	if s.outer != nil {
-		return s.outer
-	}
-	return s.tx
-}
 
 // end keeps what went straight, or, after an error, undoes it.
 func (s *straight) end(ctx context.Context, err error) error {
