@@ -44,6 +44,17 @@ var conflicts = map[string]func(context.Context, pgx.Tx) error{
 		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, raise("40001")); return err })
 		return idem.Final(created)
 	},
+	"swallowed, CopyOnce, Final": func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `CREATE FUNCTION pg_temp.refuse(bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+				BEGIN RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'as ordered'; END $$;
+			CREATE TEMPORARY TABLE refused (id bigint PRIMARY KEY CHECK (pg_temp.refuse(id))) ON COMMIT DROP`)
+		if err != nil {
+			return err
+		}
+		refused := idem.Target{Table: pgx.Identifier{"pg_temp", "refused"}, Columns: []string{"id"}, Key: []string{"id"}}
+		_, _ = idem.CopyOnce(ctx, tx, refused, pgx.CopyFromRows([][]any{{int64(1)}}))
+		return idem.Final(created)
+	},
 	"swallowed, batch, FinalKeep": func(ctx context.Context, tx pgx.Tx) error {
 		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			b := &pgx.Batch{}

@@ -88,7 +88,7 @@ func (s *staging) create(ctx context.Context) error {
 // input functions, and names the row and the column of one that it refuses.
 func (s *staging) copyRows(ctx context.Context) (int64, error) {
 	text := &numberedText{copyText: s.text, lines: s.straight.left, n: s.straight.rows}
-	tag, err := s.tx.Conn().PgConn().CopyFrom(ctx, text, copySQL(stagingTable, append([]string{s.ordinal}, s.Columns...)))
+	tag, err := s.copyFrom(ctx, text, copySQL(stagingTable, append([]string{s.ordinal}, s.Columns...)))
 	if s.text.err != nil { // the source's own, which COPY only passes on
 		err = s.text.err
 	}

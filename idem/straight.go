@@ -190,7 +190,7 @@ func (s *straight) copy(ctx context.Context, c *chunk) (bool, error) {
 	if first {
 		s.outer = own
 	}
-	tag, err := s.tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(c.lines), copySQL(s.Table, s.Columns))
+	tag, err := s.copyFrom(ctx, bytes.NewReader(c.lines), copySQL(s.Table, s.Columns))
 	switch {
 	case slices.Contains(forStaging, sqlState(err)):
 		if first {

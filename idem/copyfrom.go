@@ -1,0 +1,45 @@
+package idem
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// copyFrom runs a COPY of text, for which a pgx.Tx has no method: one that remembers what
+// PostgreSQL said is told. When it returns, r is read no longer.
+func (l *loading) copyFrom(ctx context.Context, r io.Reader, sql string) (pgconn.CommandTag, error) {
+	g := &gate{r: r}
+	tag, err := l.tx.Conn().PgConn().CopyFrom(ctx, g, sql)
+	g.shut()
+	if tx, ok := l.tx.(interface{ note(err error) error }); ok {
+		err = tx.note(err)
+	}
+	return tag, err
+}
+
+// gate is a reader until it is shut. pgconn reads in a goroutine, and doesn't wait for it
+// where the connection breaks, as it does when ctx ends.
+type gate struct {
+	mu     sync.Mutex // held while r is read
+	r      io.Reader
+	isShut bool
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isShut {
+		return 0, io.ErrClosedPipe
+	}
+	return g.r.Read(p)
+}
+
+// shut waits for a Read that is under way, and lets no other in.
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.isShut = true
+}

@@ -1,0 +1,44 @@
+package idem_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/idem"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+)
+
+// A source is its caller's again when CopyOnce returns, also by a context that ends while
+// it is read: straight, and for the temporary table.
+func TestCopyOnce_ReadsNoLongerWhenItReturns(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, key := range map[string]string{"straight": "bigint", "staging": "text"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			target := idem.Target{Table: table(t, pool, "id "+key+" PRIMARY KEY"), Columns: []string{"id"}, Key: []string{"id"}}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			returned, ended, rows := make(chan struct{}), make(chan struct{}), 0
+			source := pgx.CopyFromFunc(func() ([]any, error) {
+				if rows++; rows == 1 {
+					return []any{"1"}, nil
+				}
+				defer close(ended)
+				cancel()
+				select {
+				case <-returned:
+					t.Error("CopyOnce has returned while its source was read")
+				case <-time.After(300 * time.Millisecond):
+				}
+				return nil, nil
+			})
+			_, err := idem.CopyInChunks(ctx, begin(t, pool, pgx.TxOptions{}), target, source, 1, 100)
+			close(returned)
+			<-ended
+			wantErr(t, err, context.Canceled)
+		})
+	}
+}
