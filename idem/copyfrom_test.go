@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -40,5 +41,30 @@ func TestCopyOnce_ReadsNoLongerWhenItReturns(t *testing.T) {
 			<-ended
 			wantErr(t, err, context.Canceled)
 		})
+	}
+}
+
+// A panic of a source is its caller's to recover from, whichever goroutine reads.
+func TestCopyOnce_PanicsWithItsSource(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, key := range map[string]string{"straight": "bigint", "staging": "text"} {
+		target := idem.Target{Table: table(t, pool, "id "+key+" PRIMARY KEY"), Columns: []string{"id"}, Key: []string{"id"}}
+		tx, rows := begin(t, pool, pgx.TxOptions{}), 0
+		value := func() (value any) {
+			defer func() { value = recover() }()
+			_, err := idem.CopyInChunks(t.Context(), tx, target, pgx.CopyFromFunc(func() ([]any, error) {
+				if rows++; rows == 50 {
+					panic("as ordered")
+				}
+				return []any{strconv.Itoa(rows)}, nil
+			}), 20, 100)
+			return err
+		}()
+		if value != "as ordered" {
+			t.Errorf("%s: got %v, want the panic", what, value)
+		}
+		_ = tx.Commit(t.Context()) // by somebody who didn't read that it is to be rolled back
+		wantRows(t, pool, target, 0)
 	}
 }

@@ -64,7 +64,8 @@ type Counts struct {
 // other values are encoded as pgx does.
 //
 // On an error the transaction is to be rolled back; nothing of rows is in the table then.
-// It takes one pass over rows, in a goroutine that reads no longer when it returns. Straight it takes six round trips, and four more for
+// It takes one pass over rows, in a goroutine that reads no longer when it returns; a panic
+// of rows goes on in the caller's. Straight it takes six round trips, and four more for
 // each chunk after the first; by the temporary table eight to ten, and one for the look. In
 // the server's log there is an ERROR only where a concurrent loader was faster, or for what
 // is returned. It needs SELECT and INSERT on the table, and TEMPORARY on the database for
@@ -91,6 +92,9 @@ func copyOnce(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource,
 	s := &straight{loading: l, pace: p}
 	counts, err := l.load(ctx, s)
 	err = s.end(ctx, err)
+	if p, ok := errors.AsType[*sourcePanic](l.text.err); ok {
+		panic(p.value)
+	}
 	if err != nil {
 		return Counts{}, fmt.Errorf("copy into %s: %w", t.Table.Sanitize(), translate(err))
 	}

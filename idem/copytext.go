@@ -33,11 +33,17 @@ func newCopyText(types *pgtype.Map, oids []uint32, keys *ascent, rows pgx.CopyFr
 	return &copyText{types: types, oids: oids, keys: keys, rows: rows}
 }
 
-// add adds the next row to buf. It is false after the last one, and on an error.
+// add adds the next row to buf. It is false after the last one, and on an error, which a
+// panic of the source is too: in the goroutines that read, it would end the process.
 func (c *copyText) add() bool {
 	if c.done || c.err != nil {
 		return false
 	}
+	defer func() {
+		if value := recover(); value != nil {
+			c.err = &sourcePanic{value}
+		}
+	}()
 	if !c.rows.Next() {
 		c.done, c.err = true, c.rows.Err()
 		return false
@@ -45,6 +51,11 @@ func (c *copyText) add() bool {
 	c.err = c.addRow()
 	return c.err == nil
 }
+
+// sourcePanic is what a source panicked with.
+type sourcePanic struct{ value any }
+
+func (p *sourcePanic) Error() string { return fmt.Sprintf("the source panicked: %v", p.value) }
 
 func (c *copyText) addRow() error {
 	values, err := c.rows.Values()
