@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 )
@@ -94,11 +95,15 @@ func (a *Attempt) Context(ctx context.Context) (work context.Context, cancel con
 }
 
 // outliving is ctx for what comes after an attempt was ended by its owner: ctx may be a
-// Context of it, which ends by that, and must not take the rest along.
+// Context of it, which ends by that, and must not take the rest along. The rest has
+// cleanupTimeout then, since such a ctx doesn't tell any more whether its caller waits.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	rest, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	limit := time.AfterFunc(math.MaxInt64, func() { stop(context.DeadlineExceeded) })
 	follow := func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, ErrEnded) {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrEnded) {
+			limit.Reset(cleanupTimeout)
+		} else {
 			stop(cause)
 		}
 	}
@@ -108,6 +113,7 @@ func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	unhook := context.AfterFunc(ctx, follow)
 	return rest, func() {
 		unhook()
+		limit.Stop()
 		stop(nil)
 	}
 }

@@ -17,6 +17,7 @@ var (
 	Lock         = Key.lock
 
 	AsLockTimeout = asLockTimeout
+	Outliving     = outliving
 )
 
 // Granted is an attempt that was asked for at a moment, without a heartbeat and without
@@ -34,6 +35,13 @@ func (a *Attempt) Deadline() time.Time {
 
 // Extend counts a renewal that was sent at a moment.
 func (a *Attempt) Extend(sent time.Time) { a.extend(sent) }
+
+// End is what Release does before it asks the database.
+func (a *Attempt) End() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.finishLocally(ErrEnded)
+}
 
 // Lapse is what the timer does.
 func (a *Attempt) Lapse() { a.lapse() }

@@ -3,11 +3,13 @@ package idem_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A client that is stopped in a transaction of its attempt doesn't keep the key for ever:
@@ -65,4 +67,34 @@ func TestRelease_IsNotEndedByTheEndOfItsOwnContext(t *testing.T) {
 		a = claim(t, s, key)
 		wantErr(t, a.Release(ended), context.Canceled) // the caller's own word counts
 	}
+}
+
+// A Context that its attempt has ended doesn't tell when its caller has gone: a Release
+// that gets no connection waits for as long as one that cleans up.
+func TestRelease_UnderItsOwnContextIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := idem.New(new(pgxpool.Pool), idem.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		a := idem.Granted(t.Context(), store, start)
+		caller, leave := context.WithCancel(t.Context())
+		work, cancel := a.Context(caller)
+		defer cancel()
+		rest, cancelRest := idem.Outliving(work)
+		defer cancelRest()
+		a.End()
+		synctest.Wait()
+		leave()
+		select {
+		case <-rest.Done():
+		case <-time.After(time.Hour):
+			t.Fatal("it waits for ever")
+		}
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("it ends after %s, want 5 s", took)
+		}
+	})
 }
