@@ -24,9 +24,9 @@ const (
 const renewAtOnce = 5000
 
 // heartbeat renews all attempts of a store: those that are due together in one
-// statement, or in one for each renewAtOnce, on a connection of the store's own, so that an application that uses
-// up its pool doesn't lose its claims. While no attempt is held there is no
-// goroutine, and before a third of a lease has passed no connection.
+// statement, or in one for each renewAtOnce, on a connection of the store's own, so that
+// an application that uses up its pool doesn't lose its claims. While no attempt is held
+// there is no goroutine, and before a third of a lease has passed no connection.
 type heartbeat struct {
 	store  *Store
 	atOnce int // renewAtOnce

@@ -149,7 +149,7 @@ func (p *Pooler) URL(database string) string {
 	return u.String()
 }
 
-// Cancels says whether requests to cancel a statement get through: all but 1.18 bear them.
+// Cancels says whether requests to cancel a statement get through: they are kept from 1.18.
 func (p *Pooler) Cancels() bool { return p.port != frontPort }
 
 // Host is the directory of its socket, which is the host of its URLs.
