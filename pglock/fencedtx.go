@@ -41,7 +41,7 @@ func (tx *fencedTx) fencedOff(ctx context.Context, err error) error {
 		return err
 	}
 	_ = tx.Rollback(ctx)
-	again, refused := tx.client.beginFencedOnce(ctx, tx.seqs, pgx.TxOptions{AccessMode: pgx.ReadWrite})
+	again, refused := tx.client.beginFencedOnce(ctx, tx.seqs, pgx.TxOptions{AccessMode: pgx.ReadWrite, IsoLevel: pgx.ReadCommitted})
 	switch {
 	case refused == nil:
 		_ = again.Rollback(ctx)
