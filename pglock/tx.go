@@ -17,7 +17,8 @@ import (
 // one row lock.
 //
 // Errors: *FencedError when refused (fn is not called), and when a guarded table refuses
-// a write of fn's because the lease was released after that; ErrFenceTimeout;
+// a write of fn's because the lease was released after that (ErrFenced alone where the
+// database can't be asked for the reason any more); ErrFenceTimeout;
 // ErrCommitUnknown when COMMIT was not answered and could not be resolved;
 // ErrFenceMisplaced when a statement of fn's, such as a script's own COMMIT, had ended
 // the transaction: the fence went with it. Any other error means that nothing was

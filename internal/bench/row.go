@@ -22,10 +22,10 @@ type Row struct {
 
 // rows in the order of the table.
 var rows = []Row{
-	{"acquire", "acquire + release", "two UPDATE commits", 1.15, 1.33, measureCycle},
+	{"acquire", "acquire + release", "two UPDATE commits", 1.15, 1.28, measureCycle},
 	{"try", "a try that finds it held", "", 0, 0, measureTry},
 	{"fenced", "fenced BEGIN, INSERT, COMMIT", "the same unfenced", 1.10, 1.45, measureFenced},
-	{"fenced-16", "the same, 16 clients on one token", "16 clients unfenced", 1.30, 1.63, measureFencedCrowd},
+	{"fenced-16", "the same, 16 clients on one token", "16 clients unfenced", 1.30, 1.52, measureFencedCrowd},
 	{"renew-16", "a renewal among 16 fenced writers", "among 16 unfenced ones", 2, 0, measureRenewal},
 	{"takeover", "takeover from 16 fenced writers", "one of their transactions", 3, 0, measureTakeover},
 	{"held-1000", "a heartbeat of 1,000 leases", "", 0, 0, measureHeld},
