@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,8 +13,8 @@ import (
 // This is the rung that protects: what fn writes through tx is refused to a
 // holder that lost its lease, whatever that holder believes.
 //
-// fn's error, or a panic, rolls back and comes back. The transaction may take
-// FenceTimeout at most. It costs no round trip more than BEGIN and COMMIT, and
+// fn's error, or a panic, rolls back and comes back. Commit is InTx's: in fn it is an
+// error and does nothing. The transaction may take FenceTimeout at most. It costs no round trip more than BEGIN and COMMIT, and
 // one row lock.
 //
 // Errors: *FencedError when refused (fn is not called), and when a guarded table refuses
@@ -24,7 +25,7 @@ import (
 // the transaction: the fence went with it. Any other error means that nothing was
 // committed.
 func (l *Lease) InTx(ctx context.Context, fn func(pgx.Tx) error) error {
-	tx, err := l.BeginTx(ctx, pgx.TxOptions{})
+	tx, err := l.beginFenced(ctx, pgx.TxOptions{})
 	if err != nil {
 		return err
 	}
@@ -37,12 +38,20 @@ func (l *Lease) InTx(ctx context.Context, fn func(pgx.Tx) error) error {
 // in every way; Commit ignores the end of its ctx for 5 s, so that a deadline
 // doesn't make an outcome unknown.
 func (l *Lease) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := l.beginFenced(ctx, opts)
+	if err != nil {
+		return nil, err // not a nil *fencedTx in a pgx.Tx
+	}
+	return tx, nil
+}
+
+func (l *Lease) beginFenced(ctx context.Context, opts pgx.TxOptions) (*fencedTx, error) {
 	if err := l.Err(); err != nil { // known without asking
 		return nil, l.client.refuse(ctx, &FencedError{Name: l.seq.name, Token: l.seq.token, Reason: err})
 	}
 	tx, err := l.client.beginFenced(ctx, []Sequencer{l.seq}, opts)
 	if err == nil {
-		return tx, nil // not a nil *fencedTx in a pgx.Tx
+		return tx, nil
 	}
 	if refused, ok := errors.AsType[*FencedError](err); ok {
 		_ = l.lose(lossOf(refused)) // the database's word ends it at once
@@ -79,20 +88,33 @@ func (c *Client) InTxAll(ctx context.Context, seqs []Sequencer, fn func(pgx.Tx) 
 }
 
 // runInTx commits after fn; an error or a panic rolls back.
-func runInTx(ctx context.Context, tx pgx.Tx, fn func(pgx.Tx) error) error {
+func runInTx(ctx context.Context, tx *fencedTx, fn func(pgx.Tx) error) error {
 	defer func() {
 		// A no-op after Commit. The caller's ctx may be why we roll back.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		_ = tx.Rollback(ctx)
 	}()
-	if err := fn(tx); err != nil {
-		if fenced, ok := tx.(*fencedTx); ok {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-			defer cancel()
-			err = fenced.fencedOff(ctx, fenced.timedOut(err))
-		}
-		return err
+	if err := fn(workTx{tx}); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return tx.fencedOff(ctx, tx.timedOut(err))
+	}
+	if tx.over.Load() {
+		return fmt.Errorf("fence %q: the function rolled its transaction back and returned no error: %w", tx.seqs[0].name, pgx.ErrTxClosed)
 	}
 	return tx.Commit(ctx)
+}
+
+// errNotYours is for a Commit in fn, whose outcome InTx could not tell its caller.
+var errNotYours = errors.New("pglock: this transaction ends when the function returns: return an error to roll back, nil to commit; Begin makes a nested one")
+
+// workTx is the transaction that fn gets.
+type workTx struct{ *fencedTx }
+
+func (tx workTx) Commit(context.Context) error {
+	if tx.over.Load() {
+		return pgx.ErrTxClosed
+	}
+	return errNotYours
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
@@ -128,6 +129,36 @@ func TestBeginTx_IsAPgxTxInEveryWay(t *testing.T) {
 	must(tx.Rollback(ctx))
 	for _, err := range []error{tx.Rollback(ctx), tx.Commit(ctx)} {
 		wantErr(t, err, pgx.ErrTxClosed)
+	}
+}
+
+// What InTx returns tells whether it was committed: so it is InTx that commits.
+func TestInTx_FnCannotCommit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	table := table(t, pool)
+	l := acquire(t, asleep(t, pool), pgtest.Name(t), nil)
+	refused := l.InTx(t.Context(), func(tx pgx.Tx) error {
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		return errors.Join(insert(t.Context(), tx, table, "undone"), tx.Commit(t.Context()))
+	})
+	if refused == nil || !strings.Contains(refused.Error(), "ends when the function returns") {
+		t.Errorf("InTx = %v, want what to do instead", refused)
+	}
+	undone := l.InTx(t.Context(), func(tx pgx.Tx) error {
+		return errors.Join(insert(t.Context(), tx, table, "undone"), tx.Rollback(t.Context()))
+	})
+	if !errors.Is(undone, pgx.ErrTxClosed) {
+		t.Errorf("InTx = %v, want %v", undone, pgx.ErrTxClosed)
+	}
+	nested := l.InTx(t.Context(), func(tx pgx.Tx) error {
+		return pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return insert(t.Context(), tx, table, "kept") })
+	})
+	if nested != nil {
+		t.Errorf("a nested one: %v", nested)
+	}
+	if got := value[string](t, pool, "SELECT string_agg(note, ',') FROM "+table); got != "kept" {
+		t.Errorf("rows: %s", got)
 	}
 }
 
