@@ -183,8 +183,9 @@ func copySQL(table pgx.Identifier, columns []string) string {
 	return "COPY " + table.Sanitize() + " (" + columnList("", columns) + ") FROM STDIN (FORMAT text, ENCODING 'UTF8')"
 }
 
-// placed is err with the place in the input where it says a COPY's line, which is counted
-// from the rows before that one, and with the table that the rows were meant for.
+// placed is err with the row of the input in front, and in Where, where it says a COPY's
+// line, which is counted from the rows before that one, and with the table that the rows
+// were meant for.
 func placed(err error, copied, meant pgx.Identifier, before int64) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -204,7 +205,8 @@ func placed(err error, copied, meant pgx.Identifier, before int64) error {
 	if parseErr != nil {
 		return err
 	}
+	row := strconv.FormatInt(before+line, 10)
 	moved := *pgErr
-	moved.Where = outer + "COPY " + meant[len(meant)-1] + ", " + rest[:from] + strconv.FormatInt(before+line, 10) + rest[from+len(digits):]
-	return &moved
+	moved.Where = outer + "COPY " + meant[len(meant)-1] + ", " + rest[:from] + row + rest[from+len(digits):]
+	return fmt.Errorf("row %s: %w", row, &moved)
 }

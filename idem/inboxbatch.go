@@ -34,11 +34,10 @@ type inboxMessage struct {
 }
 
 func (s *Store) newInboxBatch(tx pgx.Tx, consumer string) (*inboxBatch, error) {
-	key := InboxKey(consumer, "-")
-	if err := key.validate(); err != nil {
-		return nil, err
+	if !storable(consumer, maxScopeBytes) {
+		return nil, fmt.Errorf("%w: the consumer must be 1 to %d bytes of UTF-8 without NUL", ErrInvalidKey, maxScopeBytes)
 	}
-	return &inboxBatch{call: &call{Store: s, key: key}, tx: tx, attempt: newAttempt(), known: map[string]bool{}}, nil
+	return &inboxBatch{call: &call{Store: s, key: InboxKey(consumer, "-")}, tx: tx, attempt: newAttempt(), known: map[string]bool{}}, nil
 }
 
 // add takes a message. Only the first one of a key can be run.

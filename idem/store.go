@@ -85,7 +85,7 @@ func (cfg Config) validate() error {
 	case cfg.Lease < 100*time.Millisecond:
 		return fmt.Errorf("%w: Lease is %s; it must be at least 100ms", ErrInvalidConfig, cfg.Lease)
 	case cfg.MaxBody < 0 || cfg.MaxBody > mostMaxBody:
-		return fmt.Errorf("%w: MaxBody is %d; it must be at most %d", ErrInvalidConfig, cfg.MaxBody, mostMaxBody)
+		return fmt.Errorf("%w: MaxBody is %d; it must be from 0, for the default, to %d", ErrInvalidConfig, cfg.MaxBody, mostMaxBody)
 	}
 	return nil
 }

@@ -344,6 +344,9 @@ func TestCopyOnce_SaysWhichRowOfTheInputWasRefused(t *testing.T) {
 				pgErr, _ := errors.AsType[*pgconn.PgError](err)
 				t.Errorf("error is %v, of %+v; want %s of the table", err, pgErr, c.place)
 			}
+			if !strings.Contains(err.Error(), ": row 61: ERROR") {
+				t.Errorf("error is %q, which doesn't say the row", err)
+			}
 		})
 	}
 }
