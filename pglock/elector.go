@@ -68,8 +68,9 @@ func (c *Client) Elector(name string, opts *ElectorOptions) *Elector {
 // resigns and returns fn's value. When the lease is lost, fn's context is
 // cancelled with the reason, Run waits for fn, and campaigns again: stopping fn
 // comes before another can lead, as far as a clock can promise that. It also
-// campaigns again, after a pause, when the database can't be reached. When ctx
-// ends it returns the context's error, after fn returned, with fn's in it.
+// campaigns again, after a pause, when the database can't be reached, also for a wrong
+// password: Config.Logger tells of it. When ctx ends it returns the context's error,
+// after fn returned, with fn's in it, or with what the last campaign failed for.
 //
 // Errors besides fn's and ctx's: ErrInvalidName, ErrInvalidConfig, ErrNotMigrated,
 // ErrClosed, and the reason of a loss that only the release found out.
@@ -78,19 +79,25 @@ func (e *Elector) Run(ctx context.Context, fn func(context.Context, *Lease) erro
 		return fmt.Errorf("%w: ElectorOptions has a negative Poll or Backoff", ErrInvalidConfig)
 	}
 	pause := e.opts.Backoff / 32
+	var trouble error // of the campaign before, if it failed
 	for {
 		how, err := e.lead(ctx, fn)
 		switch {
 		case how == done:
 			return err
+		case ctx.Err() != nil && errors.Is(err, ErrHeld) && how == neverLed:
+			return ctx.Err()
+		case ctx.Err() != nil && how == neverLed:
+			return cutShort(ctx, trouble)
 		case ctx.Err() != nil:
-			return cutShort(ctx, how, err)
+			return cutShort(ctx, err)
 		case how == lost:
-			pause = e.opts.Backoff / 32
+			pause, trouble = e.opts.Backoff/32, nil
 			continue
 		case final(err):
 			return err
 		}
+		trouble = err
 		e.client.cfg.Logger.WarnContext(ctx, "campaign is retried", "lease", e.name, "err", err)
 		if err := e.client.sleep(ctx, jitter(pause)); err != nil {
 			return err
@@ -109,9 +116,10 @@ func final(err error) bool {
 	return false
 }
 
-// cutShort is the error of a ctx that ended, with what fn said to that.
-func cutShort(ctx context.Context, how ending, err error) error {
-	if how == neverLed || err == nil || errors.Is(err, ctx.Err()) {
+// cutShort is the error of a ctx that ended, with what fn said to that, or with why
+// nobody could be asked who leads.
+func cutShort(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ctx.Err()) {
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -259,4 +260,7 @@ func TestElector_GivesUpOnlyWhatCantBecomeRight(t *testing.T) {
 	defer cancel()
 	err = client(t, nowhere, fast).Elector("x", &pglock.ElectorOptions{Backoff: 100 * time.Millisecond}).Run(ctx, never)
 	wantErr(t, err, context.DeadlineExceeded)
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); !ok {
+		t.Errorf("Run = %v, which doesn't say why nobody led", err)
+	}
 }
