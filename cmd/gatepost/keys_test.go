@@ -209,6 +209,7 @@ func TestKeysShow_TellsAllAboutAKey(t *testing.T) {
 	pool := someKeys(t, url)
 	execute(t, pool, `UPDATE gatepost.idempotency_keys SET headers = '{"Content-Type": ["text/plain"], "X-Odd": ["base64:G1sySg=="]}' WHERE key LIKE 'done%'`)
 	execute(t, pool, `INSERT INTO gatepost.idempotency_steps SELECT operation, scope, key, 'book', '\x0102', clock_timestamp() FROM gatepost.idempotency_keys WHERE key = 'lost'`)
+	lost := idem.Key{Operation: "payments.charge", Scope: "bolt", Key: "lost"}
 	for _, c := range []struct {
 		key   [3]string
 		parts []string
@@ -218,7 +219,7 @@ func TestKeysShow_TellsAllAboutAKey(t *testing.T) {
 			[]string{"KEY       done4444…\n", "STATE     done 1 min 3", "EXPIRES   20", "STATUS    201\n", "HEADERS   Content-Type: text/plain\n          X-Odd: base64:G1sySg==\n", "BODY      3 bytes; --body prints it\n", "fingerprint abababab"},
 		},
 		{[3]string{"payments.charge", "acme", "live4444bbbb2222cccc"}, []string{"STATE     running; its claim lapses in 30 min", "ATTEMPT   3\n"}},
-		{[3]string{"payments.charge", "bolt", "lost"}, []string{"STATE     in doubt: its claim lapsed 5 min", "STEPS     book, 2 bytes, "}},
+		{[3]string{"payments.charge", "bolt", "lost"}, []string{"STATE     in doubt: its claim lapsed 5 min", "EXTERNAL  " + lost.ExternalKey() + "\n", "STEPS     book, 2 bytes, "}},
 		{[3]string{"payments.charge", "bolt", "old44444bbbb2222cccc"}, []string{"EXPIRES   expired 5 min 3"}},
 		{[3]string{"payments.refund", "acme", "tomb4444bbbb2222cccc"}, []string{"STATE     tombstone: done 1 min", "BODY      5,000,000 bytes, not kept\n"}},
 		{[3]string{"mail.send", "acme", "aaaa1111bbbb2222cccc"}, []string{"STATE     released: "}},
@@ -230,6 +231,8 @@ func TestKeysShow_TellsAllAboutAKey(t *testing.T) {
 			}
 		}
 	}
+	want(t, gatepost(t, url, "keys", "show", "payments.charge", "bolt", "lost", "--call", "capture"), 0, "EXTERNAL  "+lost.ExternalKey("capture")+"\n")
+	want(t, gatepost(t, url, "keys", "show", "payments.charge", "bolt", "lost", "--json"), 0, `"external_key":"`+lost.ExternalKey()+`"`)
 	want(t, gatepost(t, url, "keys", "show", "payments.charge", "acme", "lost"), 1, `no such key of payments.charge in scope "acme"`)
 	want(t, gatepost(t, url, "keys", "show", "payment.charge", "acme", "lost"), 1, "did you mean payments.charge?")
 	want(t, gatepost(t, url, "keys", "show", "payments.charge", "acne", "lost"), 1, "did you mean acme?")

@@ -19,12 +19,18 @@ import (
 
 func keysShowCommand(conn *connection) *cobra.Command {
 	var asJSON, body bool
+	var calls []string
 	cmd := &cobra.Command{
 		Use:   "show OPERATION SCOPE KEY",
 		Short: "Show what is stored of one key: its state, its reply, its steps",
 		Long: `Show what is stored of one key: its state, and of its reply the status, the
 headers and the size; of an operation in lease mode also which steps are
 finished.
+
+EXTERNAL is the idempotency key that the operation sends along with its call to
+another system (ExternalKey in Go): ask there under it whether the effect of a
+claim in doubt happened. Where the operation makes several calls, --call is the
+name that it gives to the one that is meant.
 
 --body prints the stored body instead, byte for byte; on a terminal, what a
 terminal would act on is escaped. With --json it is in the object, in base64.
@@ -39,11 +45,12 @@ stored, as "base64:...". Exit codes: 1 when there is no such key.`,
 				if body && !asJSON {
 					return printBody(ctx, cmd, db, keyOf(args))
 				}
-				return printRecord(ctx, cmd, db, keyOf(args), asJSON, body)
+				return printRecord(ctx, cmd, db, keyOf(args), calls, asJSON, body)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&body, "body", false, "the stored body")
+	cmd.Flags().StringArrayVar(&calls, "call", nil, "the `name` of the call that EXTERNAL is for")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -60,16 +67,17 @@ func printBody(ctx context.Context, cmd *cobra.Command, db database, key idem.Ke
 	return err
 }
 
-func printRecord(ctx context.Context, cmd *cobra.Command, db database, key idem.Key, asJSON, body bool) error {
+func printRecord(ctx context.Context, cmd *cobra.Command, db database, key idem.Key, calls []string, asJSON, body bool) error {
 	r, err := operator.RecordOf(ctx, db.pool, key)
 	if err != nil {
 		return noSuchKey(ctx, db, key, err)
 	}
 	if !asJSON {
 		screen := cli.ScreenOf(cmd.OutOrStdout())
-		return printLines(screen.W, draw(screen, recordFields(r)))
+		return printLines(screen.W, draw(screen, recordFields(r, key.ExternalKey(calls...))))
 	}
 	out := recordJSONOf(r)
+	out.ExternalKey = key.ExternalKey(calls...)
 	if body {
 		if out.Body, err = operator.Body(ctx, db.pool, key); err != nil {
 			return noSuchKey(ctx, db, key, err)
@@ -111,7 +119,7 @@ func printLines(w io.Writer, lines []string) error {
 	return err
 }
 
-func recordFields(r operator.Record) []field {
+func recordFields(r operator.Record, external string) []field {
 	fields := []field{
 		{"OPERATION", cli.Printable(r.Operation), cli.Plain},
 		{"SCOPE", cli.Printable(string(r.Scope)), cli.Plain},
@@ -122,7 +130,9 @@ func recordFields(r operator.Record) []field {
 		{"EXPIRES", expiryText(r.Key), expiryStyle(r.Key)},
 		{"REQUEST", fmt.Sprintf("fingerprint %s…, version %d", hex.EncodeToString(r.Fingerprint[:8]), r.FingerprintVersion), cli.Plain},
 	}
-	if r.State == operator.KeyDone || r.State == operator.KeyTombstone {
+	if r.State != operator.KeyDone && r.State != operator.KeyTombstone {
+		fields = append(fields, field{"EXTERNAL", external, cli.Plain})
+	} else {
 		fields = append(fields, replyFields(r)...)
 	}
 	if len(r.Steps) > 0 {

@@ -22,6 +22,7 @@ type recordJSON struct {
 	Header             http.Header `json:"headers"`
 	Codec              string      `json:"codec,omitempty"`
 	Steps              []stepJSON  `json:"steps"`
+	ExternalKey        string      `json:"external_key"`
 	Body               []byte      `json:"body,omitempty"` // base64
 }
 
