@@ -175,6 +175,10 @@ func TestGuard_PassesEachFence(t *testing.T) {
 				}, both),
 				"FenceAll":  own(func(tx pgx.Tx) error { return pglock.FenceAll(ctx, tx, a.Sequencer(), b.Sequencer()) }, both),
 				"sequencer": own(func(tx pgx.Tx) error { present(t, tx, a.Sequencer().String(), b.Sequencer().String()); return nil }, both),
+				"in capitals": own(func(tx pgx.Tx) error {
+					present(t, tx, strings.Replace(a.Sequencer().String(), nonceOf(a.Sequencer()), strings.ToUpper(nonceOf(a.Sequencer())), 1))
+					return nil
+				}, one),
 				"fence(text)": own(func(tx pgx.Tx) error {
 					_, err := tx.Exec(ctx, "SELECT gatepost.fence($1)", b.Sequencer().String())
 					return err
@@ -184,8 +188,8 @@ func TestGuard_PassesEachFence(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if n, m := rows(t, pool, table), rows(t, pool, other); n != 8 || m != 5 {
-				t.Errorf("%d and %d rows, want 8 and 5", n, m)
+			if n, m := rows(t, pool, table), rows(t, pool, other); n != 9 || m != 5 {
+				t.Errorf("%d and %d rows, want 9 and 5", n, m)
 			}
 			wantGuard(t, "another lease", b.InTx(ctx, one), first)
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // What is presented by hand is no credential: token and nonce must be the row's.
@@ -35,8 +36,19 @@ func TestGuard_RefusesWhatIsPresentedWrongly(t *testing.T) {
 		"another lease": {present: func(string, pglock.Sequencer) string {
 			return acquire(t, c, pgtest.Name(t), nil).Sequencer().String()
 		}, part: "presents no fence"},
-		"lapsed":   {lose: lapsed, part: "has expired"},
-		"released": {lose: func(t *testing.T, _ string, l *pglock.Lease) { _ = l.Release(t.Context()) }, part: "was released"},
+		"another mode": {present: func(_ string, s pglock.Sequencer) string {
+			return strings.Replace(s.String(), "exclusive", "shared", 1)
+		}, part: "presents no fence"},
+		"another version": {present: func(_ string, s pglock.Sequencer) string { return strings.Replace(s.String(), "v1", "v2", 1) }, part: "presents no fence"},
+		"another slot":    {present: func(_ string, s pglock.Sequencer) string { return strings.Replace(s.String(), ":0:", ":1:", 1) }},
+		"no slot":         {present: func(_ string, s pglock.Sequencer) string { return strings.Replace(s.String(), ":0:", "::", 1) }},
+		"a slot of text":  {present: func(_ string, s pglock.Sequencer) string { return strings.Replace(s.String(), ":0:", ":+0:", 1) }},
+		"a huge slot": {present: func(_ string, s pglock.Sequencer) string {
+			return strings.Replace(s.String(), ":0:", ":9999999999:", 1)
+		}},
+		"a part of the name": {present: func(n string, s pglock.Sequencer) string { return strings.Replace(s.String(), n, n+":x", 1) }, part: "presents no fence"},
+		"lapsed":             {lose: lapsed, part: "has expired"},
+		"released":           {lose: func(t *testing.T, _ string, l *pglock.Lease) { _ = l.Release(t.Context()) }, part: "was released"},
 		"taken over": {lose: func(t *testing.T, name string, l *pglock.Lease) {
 			expire(t, pool, name)
 			acquire(t, asleep(t, pool), name, nil)
@@ -291,6 +303,10 @@ func TestGuard_ATakeoverSinceTheSnapshotIsASerializationFailure(t *testing.T) {
 		}
 		again := begin(t, pool, pgx.TxOptions{IsoLevel: level})
 		present(t, again, l.Sequencer().String())
-		wantGuard(t, "the next run", insert(t.Context(), again, table, "x"), "is fenced off")
+		err = insert(t.Context(), again, table, "x")
+		wantGuard(t, "the next run", err, "is fenced off")
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(pgErr.Hint, "since this transaction took its snapshot") {
+			t.Errorf("%s: it doesn't say that a snapshot can be too old: %v", level, err)
+		}
 	}
 }
