@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"regexp"
 	"strings"
@@ -63,4 +64,24 @@ func FuzzFingerprintOf(f *testing.F) {
 			t.Fatalf("%q twice: %x and %x", text, cut, again)
 		}
 	})
+}
+
+// What is in the table, and at a peer, was made by an earlier release: one that made it in
+// another way would refuse retries, and ask the peer for a second charge.
+func TestKey_IsHashedAsItWasByEveryRelease(t *testing.T) {
+	t.Parallel()
+	print := idem.FingerprintOf([]byte("a"), nil, []byte("bc"))
+	if got := hex.EncodeToString(print[:]); got != "fb9abcb07180be92066c09ce253c0a060e4634fe3accf064b556d89a691c8e5f" {
+		t.Errorf("the fingerprint has become %s", got)
+	}
+	key := idem.Key{Operation: "payments.charge", Scope: "acme", Key: "9a1f27c0"}
+	for want, got := range map[string]string{"6dbfcbddebaa4f942b1b4fccda0d8b0c154293564cb91e53d46ea9cd40c7592a": key.ExternalKey(), "46cef92c882146dcedc26c104f15503c21deda5af88a0848598ba6997e48c12a": key.ExternalKey("refund")} {
+		if got != want {
+			t.Errorf("the external key has become %s, want %s", got, want)
+		}
+	}
+	// Of two releases side by side, each has to see what the other one is at.
+	if got := idem.Lock(key); got != 5675206859096396824 {
+		t.Errorf("the number of the lock has become %d", got)
+	}
 }

@@ -1,6 +1,7 @@
 package idemhttp_test
 
 import (
+	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -101,6 +102,11 @@ func TestFingerprint_IsOneForARetry(t *testing.T) {
 			t.Errorf("%s makes another fingerprint", what)
 		}
 	}
+	for _, fingerprint := range []func(request) idem.Fingerprint{raw, canonical} {
+		if fingerprint(with(func(r *request) { r.encoding = "GZIP" })) != fingerprint(with(func(r *request) { r.encoding = "gzip" })) {
+			t.Error("the letters of the encoding make another fingerprint")
+		}
+	}
 	for what, r := range map[string]request{
 		"the order of members": with(func(r *request) { r.body = `{"b":2,"a":1}` }),
 		"white space":          with(func(r *request) { r.body = "{ \"a\": 1,\n\"b\": 2 }" }),
@@ -128,6 +134,27 @@ func TestFingerprint_IsOneForARetry(t *testing.T) {
 		first, second := with(func(r *request) { r.media = media }), with(func(r *request) { r.media, r.body = media, `{"b":2,"a":1}` })
 		if canonical(first) != canonical(second) {
 			t.Errorf("%s was not read as JSON", media)
+		}
+	}
+}
+
+// A record may be as old as its retention: a release that makes fingerprints in another way
+// refuses the retries of what an earlier one has run.
+func TestFingerprint_IsThatOfEveryRelease(t *testing.T) {
+	t.Parallel()
+	full := request{"POST", "POST /orders/{id}", "/orders/%2f7?b=2&a=1&a=%20", "application/json; charset=utf-8", "gzip, BR", "{}"}
+	for _, c := range []struct {
+		canonical bool
+		request   request
+		want      string
+	}{
+		{false, base, "b906cd9f0670f037b206ceae8e1bea5e0497b296c3e93400645fda7e01963759"},
+		{false, full, "24e0cd3bcfa3206084df693b33b8dcb435742f0bd77336f15461a6d5a968d25f"},
+		{true, with(func(r *request) { r.body = `{"b": [1.0, "\u00e9<"], "a": null}` }), "08cf6f88d1dea649a649b396d0867dec0870dda145ffc1029b1e8054eaf6cade"},
+	} {
+		got := fingerprints(t, c.canonical)(c.request)
+		if text := hex.EncodeToString(got[:]); text != c.want {
+			t.Errorf("%+v has the fingerprint %s, want %s", c.request, text, c.want)
 		}
 	}
 }
