@@ -47,6 +47,26 @@ func TestHeartbeat_LivesWhileThePoolIsExhausted(t *testing.T) {
 	}
 }
 
+// Two more tries are left to a renewal that fails.
+func TestHeartbeat_RenewsAtAThirdOfTheLease(t *testing.T) {
+	t.Parallel()
+	const lease = 6 * time.Second
+	pool, key := pgtest.Pool(t), newKey(t)
+	claim(t, holder(t, pool, idem.Config{Lease: lease}), key)
+	until := func() time.Time {
+		return value[time.Time](t, pool, `SELECT lease_until FROM gatepost.idempotency_keys WHERE scope = $1 AND key = $2`, key.Scope, key.Key)
+	}
+	least, last := lease, until()
+	for range 3 { // the one that nothing held up counts
+		renewed(t, pool, key, 1)
+		next := until()
+		least, last = min(least, next.Sub(last)), next
+	}
+	if least > lease/2 {
+		t.Errorf("it is renewed each %s, of a lease of %s", least, lease)
+	}
+}
+
 func TestHeartbeat_RenewsAllAttemptsInOneStatement(t *testing.T) {
 	t.Parallel()
 	seen := &renewals{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -83,5 +84,17 @@ func TestKey_IsHashedAsItWasByEveryRelease(t *testing.T) {
 	// Of two releases side by side, each has to see what the other one is at.
 	if got := idem.Lock(key); got != 5675206859096396824 {
 		t.Errorf("the number of the lock has become %d", got)
+	}
+}
+
+// A key may be what keeps a stranger from reading the reply: texts of errors and of logs
+// are made of this.
+func TestKey_IsNotInItsText(t *testing.T) {
+	t.Parallel()
+	key := idem.Key{Operation: "payments.charge", Scope: "acme", Key: "9a1f27c0"}
+	for _, text := range []string{fmt.Sprint(key), fmt.Sprintf("%v %+v %s", key, key, key)} {
+		if strings.Contains(text, key.Key) || !strings.Contains(text, key.Operation) || !strings.Contains(text, string(key.Scope)) {
+			t.Errorf("the key is written as %q", text)
+		}
 	}
 }

@@ -43,6 +43,22 @@ func TestLost_AtEachStep(t *testing.T) {
 	}
 }
 
+// Also of a reply that is too large to be stored: the first caller gets it whole.
+func TestLost_CommitOfATombstoneIsFound(t *testing.T) {
+	t.Parallel()
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2, readCommitted)
+	s, key, calls := store(t, pool, idem.Config{MaxBody: 1}), newKey(t), 0
+	proxy.Next(faultproxy.Fault{Match: "KeyFinish"})
+	got, err := s.Do(t.Context(), key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) {
+		calls++
+		return created, nil
+	})
+	wantResult(t, got, err, created, false)
+	if _, err = s.Do(t.Context(), key, fp, nil, unreached(t)); !errors.Is(err, idem.ErrReplayUnavailable) || calls != 1 {
+		t.Errorf("%v after %d runs", err, calls)
+	}
+}
+
 // What a lost connection left behind has the key until the server notices. The call
 // waits for that, since it is its own.
 func TestLost_GhostIsWaitedFor(t *testing.T) {

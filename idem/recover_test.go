@@ -156,6 +156,21 @@ func TestBeginRecover_UnknownStaysInProgress(t *testing.T) {
 	}
 }
 
+// Who is told to come back earlier finds the lease of whoever asked still running.
+func TestBeginRecover_TellsWhenItsLeaseLapses(t *testing.T) {
+	t.Parallel()
+	pool, key := pgtest.Pool(t), newKey(t)
+	s := holder(t, pool, idem.Config{Lease: time.Hour})
+	claim(t, s, key)
+	lapse(t, pool, key)
+	_, err := s.BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) { return idem.Unknown, nil })
+	left := rowOf(t, pool, key).LeaseLeft
+	progress, ok := errors.AsType[*idem.InProgressError](err)
+	if !ok || (progress.RetryAfter-left).Abs() > time.Minute || left < 50*time.Minute {
+		t.Errorf("%v, of a lease that has %s left", err, left)
+	}
+}
+
 // recovering returns what BeginRecover returns, or panics with.
 func recovering(t *testing.T, s *idem.Store, key idem.Key, recovery func(context.Context) (idem.Recovery, error)) (err error) {
 	t.Helper()

@@ -75,3 +75,19 @@ func TestWriteError_HasAStatusForEachError(t *testing.T) {
 		}
 	}
 }
+
+// Clients compare with these texts: a type that is called otherwise is another one.
+func TestWriteError_ItsTypesDoNotChange(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]string{
+		"KeyMissing": idemhttp.TypeKeyMissing, "KeyMalformed": idemhttp.TypeKeyMalformed, "KeyReused": idemhttp.TypeKeyReused,
+		"InProgress": idemhttp.TypeInProgress, "ReplyNotKept": idemhttp.TypeReplyNotKept, "BodyTooLarge": idemhttp.TypeBodyTooLarge,
+		"BodyUnreadable": idemhttp.TypeBodyUnreadable, "Unavailable": idemhttp.TypeUnavailable,
+		"PreconditionRequired": idemhttp.TypePreconditionRequired, "PreconditionMalformed": idemhttp.TypePreconditionMalformed,
+		"PreconditionFailed": idemhttp.TypePreconditionFailed, "NotFound": idemhttp.TypeNotFound, "Internal": idemhttp.TypeInternal,
+	} {
+		if want := "https://pkg.go.dev/github.com/gatepost/gatepost/idem/idemhttp#Type" + name; kind != want {
+			t.Errorf("type is %s, want %s", kind, want)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (w *wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // is of the moment.
 func TestHandler_StoresNoErrorThatPasses(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{&idem.InProgressError{}, idem.ErrUnavailable} {
+	for _, err := range []error{&idem.InProgressError{}, idem.ErrFenced, idem.ErrUnavailable} {
 		var a *api
 		fail := true
 		a = serve(t, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) {

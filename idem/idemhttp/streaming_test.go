@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/idem/idemhttp"
@@ -177,6 +178,46 @@ func TestStreaming_CutsTheConnectionOfAnAttemptThatWasTakenOver(t *testing.T) {
 	}
 	if state := a.stored("state::text"); state != "1" {
 		t.Errorf("the other attempt's row is in state %s, want it running", state)
+	}
+}
+
+// Whoever goes on after another has the key would do it all twice.
+func TestStreaming_TheWorkEndsWithItsClaim(t *testing.T) {
+	t.Parallel()
+	var a *api
+	why := make(chan error, 1)
+	a = serveStreaming(t, idem.Config{Lease: 3 * time.Second}, idemhttp.Config{}, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := a.pool.Exec(r.Context(), "UPDATE gatepost.idempotency_keys SET attempt = gen_random_uuid() WHERE scope = $1", a.tenant)
+		if err != nil {
+			t.Error(err)
+		}
+		select { // by the next heartbeat, or by the clock
+		case <-r.Context().Done():
+		case <-time.After(20 * time.Second):
+		}
+		why <- context.Cause(r.Context())
+	})
+	if got, err := a.try("POST", "/orders", "k", "{}"); err == nil {
+		t.Errorf("the client got %+v", got)
+	}
+	if err := <-why; !errors.Is(err, idem.ErrFenced) && !errors.Is(err, idem.ErrLapsed) {
+		t.Errorf("the work's context ended by %v", err)
+	}
+}
+
+// The fingerprint has read the body: the handler gets it again.
+func TestStreaming_TheHandlerHasTheBody(t *testing.T) {
+	t.Parallel()
+	a := serveStreaming(t, idem.Config{}, idemhttp.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, string(body), err, r.ContentLength)
+	})
+	for _, replayed := range []bool{false, true} {
+		got := a.post("k", "order")
+		got.want(t, 200, replayed)
+		if got.body != "order<nil> 5" {
+			t.Errorf("it read %q", got.body)
+		}
 	}
 }
 
