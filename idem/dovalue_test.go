@@ -35,6 +35,18 @@ func TestDoValue_ReplaysTheValue(t *testing.T) {
 	wantErr(t, err, idem.ErrMismatch)
 }
 
+// Two amounts that are one number as float64 are two requests.
+func TestDoValue_ComparesNumbersAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	s, key := store(t, pgtest.Pool(t), idem.Config{}), newKey(t)
+	give := func(context.Context, pgx.Tx) (charge, error) { return charge{}, nil }
+	if _, _, err := idem.DoValue(t.Context(), s, key, charge{Amount: 1<<53 + 1}, give); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := idem.DoValue(t.Context(), s, key, charge{Amount: 1 << 53}, give)
+	wantErr(t, err, idem.ErrMismatch)
+}
+
 func TestDoValue_RefusesWhatTheTypeCantReadAndDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	s, key := store(t, pgtest.Pool(t), idem.Config{}), newKey(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestLost_AtEachStep(t *testing.T) {
 // Also of a reply that is too large to be stored: the first caller gets it whole.
 func TestLost_CommitOfATombstoneIsFound(t *testing.T) {
 	t.Parallel()
-	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 2, readCommitted)
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 1, readCommitted) // the lost connection has given its place up
 	s, key, calls := store(t, pool, idem.Config{MaxBody: 1}), newKey(t), 0
 	proxy.Next(faultproxy.Fault{Match: "KeyFinish"})
 	got, err := s.Do(t.Context(), key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) {
@@ -56,6 +57,33 @@ func TestLost_CommitOfATombstoneIsFound(t *testing.T) {
 	wantResult(t, got, err, created, false)
 	if _, err = s.Do(t.Context(), key, fp, nil, unreached(t)); !errors.Is(err, idem.ErrReplayUnavailable) || calls != 1 {
 		t.Errorf("%v after %d runs", err, calls)
+	}
+}
+
+// Who is gone may have it done: what became of a COMMIT is found out all the same, and
+// told to whoever can still hear it.
+func TestLost_CtxThatEndsBehindCommitIsTheOutcome(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Bool
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 1, readCommitted, func(cfg *pgxpool.Config) {
+		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if lost.Load() { // it connects again, to find out
+				cancel()
+			}
+			return nil
+		}
+	})
+	s, key := store(t, pool, idem.Config{}), newKey(t)
+	proxy.Next(faultproxy.Fault{Match: "KeyFinish"})
+	got, err := s.Do(ctx, key, fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) {
+		lost.Store(true)
+		return created, nil
+	})
+	wantResult(t, got, err, created, false)
+	if ctx.Err() == nil {
+		t.Error("the context has not ended")
 	}
 }
 
@@ -299,6 +327,25 @@ func TestLost_NotMigrated(t *testing.T) {
 		_, err := call(newKey(t), fp, nil, unreached(t))
 		if !errors.Is(err, idem.ErrNotMigrated) {
 			t.Errorf("%s: %v, want ErrNotMigrated", way, err)
+		}
+	}
+}
+
+// A schema that lacks what this version asks for is named as such.
+func TestLost_OldSchema(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{
+		"ALTER TABLE gatepost.idempotency_keys DROP COLUMN codec", "DROP TABLE gatepost.idempotency_keys CASCADE",
+		"ALTER DOMAIN gatepost.idem_fingerprint RENAME TO idem_print",
+	} {
+		url := pgtest.Database(t)
+		exec(t, poolWith(t, pgtest.Owner(t, url)), sql)
+		pool := poolWith(t, url)
+		for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
+			_, err := call(newKey(t), fp, nil, unreached(t))
+			if !errors.Is(err, idem.ErrNotMigrated) {
+				t.Errorf("%s, after %s: %v, want ErrNotMigrated", way, sql, err)
+			}
 		}
 	}
 }

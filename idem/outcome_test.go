@@ -95,6 +95,7 @@ func TestOutcome_FinalIsNotMadeOfWhatPasses(t *testing.T) {
 			context.Canceled, context.DeadlineExceeded, net.ErrClosed, &net.OpError{Op: "read", Err: net.ErrClosed},
 			&pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "08006"}, idem.ErrUnavailable,
 			&pgconn.PgError{Code: "53100"}, &pgconn.PgError{Code: "58030"}, // the disk is full, or broken
+			&pgconn.PgError{Code: "57014"}, // it took too long
 		} {
 			for _, final := range []error{idem.Final(created), idem.FinalKeep(created)} {
 				key := newKey(t)
@@ -106,6 +107,32 @@ func TestOutcome_FinalIsNotMadeOfWhatPasses(t *testing.T) {
 				wantFree(t, s, key)
 			}
 		}
+	}
+}
+
+// What aborted the transaction in the end counts, and not what was rolled back before.
+func TestOutcome_FinalAfterARolledBackStatementIsNotMadeOfWhatPasses(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := store(t, pool, idem.Config{})
+	for way, call := range waysToCall(t, pool, s) {
+		key := newKey(t)
+		_, err := call(key, fp, nil, func(ctx context.Context, tx pgx.Tx) (idem.Reply, error) {
+			nested, err := tx.Begin(ctx)
+			if err != nil {
+				return idem.Reply{}, err
+			}
+			_, violation := nested.Exec(ctx, "SELECT 1/0")
+			if err := nested.Rollback(ctx); err != nil || violation == nil {
+				return idem.Reply{}, errors.Join(err, errors.New("no violation"))
+			}
+			_, _ = tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '57014'; END $$")
+			return idem.Reply{}, idem.Final(created)
+		})
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "57014" {
+			t.Errorf("%s: %v, want what aborted the transaction", way, err)
+		}
+		wantFree(t, s, key)
 	}
 }
 

@@ -57,13 +57,14 @@ func TestBegin_CtxThatEndsInTheMiddleLeavesNoClaim(t *testing.T) {
 	release(t, claim(t, s, newKey(t))) // warms the connection up
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reached := proxy.Next(faultproxy.Fault{Match: "AttemptClaim", Delay: 300 * time.Millisecond})
+	reached := proxy.Next(faultproxy.Fault{Match: "AttemptClaim", Hold: true})
 	go func() {
 		<-reached
 		waitUntil(t, "the claim", func() bool { return rowOf(t, direct, key).State == 1 })
 		cancel()
 	}()
 	_, err := s.Begin(ctx, key, fp)
+	proxy.SetStall(false)
 	wantErr(t, err, context.Canceled)
 	waitUntil(t, "release of the claim", func() bool { return rowOf(t, direct, key).State == 4 })
 }
