@@ -123,16 +123,30 @@ func (q *Queries) ConstraintList(ctx context.Context) ([]ConstraintListRow, erro
 }
 
 const GrantList = `-- name: GrantList :many
-SELECT c.relname::text AS table_name, string_agg(g.privilege_type, ', ' ORDER BY g.privilege_type)::text AS privileges
-FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL aclexplode(c.relacl) AS g
-WHERE n.nspname = 'gatepost'
-    AND c.relkind = 'r'
-    AND g.grantee = 0
-    AND g.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER')
-GROUP BY c.relname
-ORDER BY c.relname
+SELECT g.table_name::text AS table_name, string_agg(g.privilege, ', ' ORDER BY g.privilege)::text AS privileges
+FROM (
+    SELECT c.relname AS table_name, x.privilege_type AS privilege
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(c.relacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+        AND x.grantee = 0
+        AND x.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER')
+    UNION ALL
+    SELECT c.relname, x.privilege_type || ' (' || quote_ident(a.attname) || ')'
+    FROM pg_catalog.pg_attribute AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL aclexplode(a.attacl) AS x (grantor, grantee, privilege_type, is_grantable)
+    WHERE n.nspname = 'gatepost'
+        AND c.relkind = 'r'
+        AND NOT a.attisdropped
+        AND x.grantee = 0
+        AND x.privilege_type IN ('INSERT', 'UPDATE')
+) AS g
+GROUP BY g.table_name
+ORDER BY g.table_name
 `
 
 type GrantListRow struct {
@@ -140,7 +154,8 @@ type GrantListRow struct {
 	Privileges string
 }
 
-// GrantList reads what PUBLIC may do with Gatepost's tables beyond reading.
+// GrantList reads what PUBLIC may do with Gatepost's tables, or columns of them, beyond
+// reading; as a REVOKE names it.
 func (q *Queries) GrantList(ctx context.Context) ([]GrantListRow, error) {
 	rows, err := q.db.Query(ctx, GrantList)
 	if err != nil {

@@ -62,6 +62,25 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey, ADD CONSTRAINT x UNIQUE (resource) DEFERRABLE"},
 			[]string{"primary-key weakens gatepost.fences"},
 		},
+		"primary key partial": {
+			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey", "CREATE UNIQUE INDEX x ON gatepost.fences (resource) WHERE token > 0"},
+			[]string{"primary-key weakens gatepost.fences"},
+		},
+		"token index in another order": {[]string{dropToken, "CREATE UNIQUE INDEX x ON gatepost.leases (token, name, slot)"}, nil},
+		"indexes on what beats and releases change": {
+			[]string{
+				"CREATE INDEX a ON gatepost.leases (nonce)", "CREATE INDEX b ON gatepost.leases (data)", "CREATE INDEX c ON gatepost.leases (reserved_for)",
+				"CREATE INDEX d ON gatepost.leases (reserved_until)", "CREATE UNIQUE INDEX e ON gatepost.leases (holder) WHERE slot = 0",
+			},
+			[]string{
+				"extra-index note gatepost.a", "extra-index note gatepost.b", "extra-index note gatepost.c", "extra-index note gatepost.d",
+				"extra-index note gatepost.e",
+			},
+		},
+		"index of the collection partial": {
+			[]string{"DROP INDEX gatepost.idempotency_keys_expires_at_idx", "CREATE INDEX idempotency_keys_expires_at_idx ON gatepost.idempotency_keys (expires_at) WHERE state = 2"},
+			[]string{"index note " + keys},
+		},
 		"no primary key":             {[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_pkey"}, []string{"primary-key weakens gatepost.fences"}},
 		"index on the expiry":        {[]string{"CREATE INDEX x ON gatepost.leases (expires_at)"}, []string{"extra-index note gatepost.x"}},
 		"index on an expression":     {[]string{"CREATE INDEX x ON gatepost.leases ((holder || ''))"}, []string{"extra-index note gatepost.x"}},
@@ -76,8 +95,16 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 			[]string{"ALTER TABLE gatepost.imports DROP CONSTRAINT imports_sha256_key", "CREATE INDEX x ON gatepost.imports (sha256, table_schema, table_name)"},
 			[]string{"index weakens gatepost.imports"},
 		},
-		"no foreign key":  {[]string{"ALTER TABLE gatepost.idempotency_steps DROP CONSTRAINT idempotency_steps_key_fkey"}, []string{"constraint weakens gatepost.idempotency_steps"}},
-		"foreign key off": {[]string{"ALTER TABLE gatepost.idempotency_steps DISABLE TRIGGER ALL"}, []string{"constraint weakens gatepost.idempotency_steps"}},
+		"no foreign key":                     {[]string{"ALTER TABLE gatepost.idempotency_steps DROP CONSTRAINT idempotency_steps_key_fkey"}, []string{"constraint weakens gatepost.idempotency_steps"}},
+		"foreign key off":                    {[]string{"ALTER TABLE gatepost.idempotency_steps DISABLE TRIGGER ALL"}, []string{"constraint weakens gatepost.idempotency_steps"}},
+		"foreign key off, on the other side": {[]string{"ALTER TABLE gatepost.imports DISABLE TRIGGER ALL"}, []string{"constraint weakens gatepost.import_rejects"}},
+		"foreign key always": {
+			[]string{`DO $$ DECLARE t record; BEGIN
+				FOR t IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'gatepost.idempotency_steps'::regclass LOOP
+					EXECUTE format('ALTER TABLE gatepost.idempotency_steps ENABLE ALWAYS TRIGGER %I', t.tgname);
+				END LOOP; END $$`},
+			nil,
+		},
 		"a check not valid": {
 			[]string{"ALTER TABLE gatepost.fences DROP CONSTRAINT fences_token_range, ADD CONSTRAINT fences_token_range CHECK (token >= 0) NOT VALID"},
 			[]string{"constraint weakens gatepost.fences"},
@@ -119,6 +146,14 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 		"finisher missing":   {[]string{"DROP TRIGGER idempotency_keys_finished ON gatepost.idempotency_keys"}, []string{"trigger weakens " + keys}},
 		"finisher disabled":  {[]string{"ALTER TABLE gatepost.idempotency_keys DISABLE TRIGGER idempotency_keys_finished"}, []string{"trigger weakens " + keys}},
 		"finisher a replica": {[]string{"ALTER TABLE gatepost.idempotency_keys ENABLE REPLICA TRIGGER idempotency_keys_finished"}, []string{"trigger weakens " + keys}},
+		"finisher always":    {[]string{"ALTER TABLE gatepost.idempotency_keys ENABLE ALWAYS TRIGGER idempotency_keys_finished"}, nil},
+		"finisher elsewhere": {
+			[]string{
+				"DROP TRIGGER idempotency_keys_finished ON gatepost.idempotency_keys",
+				"CREATE TRIGGER idempotency_keys_finished AFTER UPDATE ON gatepost.fences FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()",
+			},
+			[]string{"trigger note gatepost.fences", "trigger weakens " + keys},
+		},
 		"another trigger": {
 			[]string{"CREATE TRIGGER audit AFTER UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()"},
 			[]string{"trigger note " + leases},
@@ -138,14 +173,21 @@ func TestTables_EachFaultIsFoundAndHealed(t *testing.T) {
 		"a rule":       {[]string{"CREATE RULE quiet AS ON DELETE TO gatepost.waiters DO INSTEAD NOTHING"}, []string{"row-rewrite weakens gatepost.waiters"}},
 		"everybody":    {[]string{"GRANT SELECT, UPDATE, DELETE ON gatepost.leases TO PUBLIC"}, []string{"public-grant weakens " + leases}},
 
+		"everybody empties": {[]string{"GRANT TRUNCATE, TRIGGER ON gatepost.fences TO PUBLIC"}, []string{"public-grant weakens gatepost.fences"}},
+		"everybody changes columns": {
+			[]string{"GRANT UPDATE (token, expires_at), INSERT (name), SELECT (slot) ON gatepost.leases TO PUBLIC"},
+			[]string{"public-grant weakens " + leases},
+		},
+
 		"a column more":    {[]string{"ALTER TABLE gatepost.leases ADD COLUMN note text"}, []string{"columns note " + leases}},
 		"a column less":    {[]string{"ALTER TABLE gatepost.leases DROP COLUMN data"}, []string{"columns weakens " + leases}},
 		"NULL allowed":     {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN expires_at DROP NOT NULL"}, []string{"columns weakens " + leases}},
 		"NULL not allowed": {[]string{"ALTER TABLE gatepost.leases ALTER COLUMN holder SET NOT NULL"}, []string{"columns weakens " + leases}},
 
-		"fillfactor":          {[]string{"ALTER TABLE gatepost.leases SET (fillfactor = 90)"}, []string{"fillfactor note " + leases}},
-		"fillfactor reset":    {[]string{"ALTER TABLE gatepost.idempotency_keys RESET (fillfactor)"}, []string{"fillfactor note " + keys}},
-		"autovacuum disabled": {[]string{"ALTER TABLE gatepost.leases SET (autovacuum_enabled = off)"}, []string{"autovacuum note " + leases}},
+		"fillfactor":                 {[]string{"ALTER TABLE gatepost.leases SET (fillfactor = 90)"}, []string{"fillfactor note " + leases}},
+		"fillfactor reset":           {[]string{"ALTER TABLE gatepost.idempotency_keys RESET (fillfactor)"}, []string{"fillfactor note " + keys}},
+		"autovacuum disabled, as no": {[]string{"ALTER TABLE gatepost.fences SET (autovacuum_enabled = no)"}, []string{"autovacuum note gatepost.fences"}},
+		"autovacuum disabled":        {[]string{"ALTER TABLE gatepost.leases SET (autovacuum_enabled = off)"}, []string{"autovacuum note " + leases}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
