@@ -30,7 +30,7 @@ func TestExamine_AFailedCheckIsToldAndTheOthersGoOn(t *testing.T) {
 		t.Errorf("it found %q", got)
 	}
 	for _, check := range []string{"trigger", "key-backlog", "key-running"} {
-		if f := result(t, r, check).Failed; !strings.Contains(f, "300ms") {
+		if f := result(t, r, check).Failed; !strings.Contains(f, "a table was locked for longer than 150ms") {
 			t.Errorf("%s failed by %q", check, f)
 		}
 	}
@@ -42,6 +42,36 @@ func TestExamine_ReadsTimesWhateverTheDateStyleIs(t *testing.T) {
 	run(t, database, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = SQL, DMY', current_database()); END $$`)
 	if n := examine(t, database, patient()).Failed(); n > 0 {
 		t.Errorf("%d checks failed", n)
+	}
+}
+
+// A connection that is lost in the middle ends all, and nothing is taken for looked at.
+func TestExamine_ALostConnectionIsAnError(t *testing.T) {
+	t.Parallel()
+	database := healthy.database(t)
+	conn := connect(t, database)
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE gatepost.idempotency_keys"); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := doctor.Examine(t.Context(), cfg, doctor.Options{Timeout: 2 * time.Minute})
+		ended <- err
+	}()
+	until(t, "a check that waits", func() bool {
+		var ended bool
+		if err := conn.QueryRow(t.Context(), `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity
+			WHERE datname = current_database() AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&ended); err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	})
+	if err := <-ended; err == nil {
+		t.Error("with a connection that was lost it has no error")
 	}
 }
 

@@ -114,8 +114,8 @@ func (e *examination) begin(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)`); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true), set_config('jit', 'off', true)`,
-		fmt.Sprint(max(1, e.opts.Timeout.Milliseconds())))
+	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), set_config('jit', 'off', true)`,
+		fmt.Sprint(max(1, e.opts.Timeout.Milliseconds())), fmt.Sprint(max(1, e.lockTimeout().Milliseconds())))
 	if err != nil {
 		return err
 	}
@@ -137,6 +137,9 @@ func (e *examination) begin(ctx context.Context, tx pgx.Tx) error {
 	}
 	return nil
 }
+
+// lockTimeout is shorter than a statement's: the one that ends first says what it was.
+func (e *examination) lockTimeout() time.Duration { return e.opts.Timeout / 2 }
 
 // patience is how many timeouts a check may take before the connection counts as lost:
 // none has more statements.
@@ -191,7 +194,7 @@ func (e *examination) settle(r *Result, c check, err error) {
 	case ok && pgErr.Code == "57014": // query_canceled
 		r.Failed = fmt.Sprintf("it took longer than %s: give it more time with --timeout", e.opts.Timeout)
 	case ok && pgErr.Code == "55P03": // lock_not_available
-		r.Failed = fmt.Sprintf("a table was locked for longer than %s, by ALTER TABLE or VACUUM FULL perhaps: look again later", e.opts.Timeout)
+		r.Failed = fmt.Sprintf("a table was locked for longer than %s, by ALTER TABLE or VACUUM FULL perhaps: look again later", e.lockTimeout())
 	default:
 		r.Failed = err.Error()
 	}
