@@ -22,7 +22,7 @@ func checkLapsed(ctx context.Context, v *visit) error {
 	var names, remedy []string
 	for _, r := range rows {
 		names = append(names, fmt.Sprintf("%s, of %s, %s ago", r.Name, r.Holder, since(r.AgeUs)))
-		remedy = append(remedy, fmt.Sprintf("gatepost release %s --token %d", shellWord(r.Name), r.Token))
+		remedy = append(remedy, release(r.Name, r.Token, ""))
 	}
 	text := fmt.Sprintf("%s lapsed and never released or taken over, since the holder died or hangs: %s",
 		counted(rows[0].Lapsed, "lease", "leases"), strings.Join(names, "; "))
@@ -59,7 +59,7 @@ func heldBy(r doctordb.LeaseOverlongRow) string {
 
 func overlongRemedy(r doctordb.LeaseOverlongRow) string {
 	if r.Held {
-		return fmt.Sprintf("gatepost release %s --token %d", shellWord(r.Name), r.Token)
+		return release(r.Name, r.Token, "")
 	}
 	return fmt.Sprintf("UPDATE gatepost.leases SET reserved_for = NULL, reserved_until = NULL WHERE name = %s AND slot = %d;", literal(r.Name), r.Slot)
 }

@@ -225,6 +225,17 @@ func TestWraparound_FindsOldTables(t *testing.T) {
 	heal(t, url, r) // VACUUM (FREEZE) works
 }
 
+// A name that begins as a flag does goes behind the flags.
+func TestLapsed_NameLikeAFlag(t *testing.T) {
+	t.Parallel()
+	url := healthy.database(t)
+	run(t, url, insertLease("--all", "7", "-3 hours"))
+	f := result(t, examine(t, url, patient()), "lapsed").Findings
+	if len(f) != 1 || len(f[0].Remedy) != 2 || f[0].Remedy[1] != "gatepost release --token 7 -- --all" {
+		t.Errorf("it says %+v", f)
+	}
+}
+
 // A large backlog is not counted to its end.
 func TestKeys_ALargeBacklogIsAtLeastSoMuch(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,7 @@ func (v *visit) tellFenced(group []doctordb.LeaseLockersRow) {
 	}
 	v.weakens("lease "+l.Name, fmt.Sprintf("A transaction of %s has locked it%s for %s (%s): when the lease lapses, nobody can acquire it "+
 		"until that one ends.", who, others(group), since(l.OpenUs), doing),
-		fmt.Sprintf("gatepost release %s --token %d --terminate", shellWord(l.Name), l.Token),
+		release(l.Name, l.Token, " --terminate"),
 		fmt.Sprintf("-- or only end the transaction: SELECT pg_terminate_backend(%d);", l.Pid))
 }
 
@@ -118,12 +118,20 @@ func duration(us int64) time.Duration {
 
 func since(us int64) string { return cli.Duration(duration(us)) }
 
+// release is the command that releases a lease, also one whose name begins as a flag does.
+func release(name string, token int64, flags string) string {
+	if strings.HasPrefix(name, "-") {
+		return fmt.Sprintf("gatepost release --token %d%s -- %s", token, flags, shellWord(name))
+	}
+	return fmt.Sprintf("gatepost release %s --token %d%s", shellWord(name), token, flags)
+}
+
 // shellWord quotes a word for a shell, where it needs that.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_./:@%+,-", r)
 	}
-	if strings.TrimFunc(s, plain) == "" && s != "" && s[0] != '-' {
+	if strings.TrimFunc(s, plain) == "" && s != "" {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
