@@ -40,7 +40,13 @@ func TestGuards_EachHoleIsFoundAndHealed(t *testing.T) {
 			[]string{"CREATE OR REPLACE TRIGGER gatepost_guard_insert AFTER INSERT ON orders FOR EACH ROW WHEN (false) EXECUTE FUNCTION gatepost.guard_row('column', 'customer')"},
 			[]string{`guard weakens "public"."orders"`},
 		},
-		"renamed": {byColumn, []string{"ALTER TABLE orders RENAME customer TO client"}, []string{`guard weakens "public"."orders"`}},
+		"renamed":                        {byColumn, []string{"ALTER TABLE orders RENAME customer TO client"}, []string{`guard weakens "public"."orders"`}},
+		"renamed to a name with a quote": {byColumn, []string{`ALTER TABLE orders RENAME customer TO "it's"`}, []string{`guard weakens "public"."orders"`}},
+		"by a column with a quote": {
+			[]string{`CREATE TABLE orders (id bigint, "it's" text)`, `SELECT gatepost.guard_table('orders', lease_column => 'it''s')`},
+			[]string{"ALTER TABLE orders DISABLE TRIGGER gatepost_guard"},
+			[]string{`guard weakens "public"."orders"`},
+		},
 		"renamed, in partitions": {
 			[]string{parts[0], parts[1], "SELECT gatepost.guard_table('orders', lease_column => 'customer')"},
 			[]string{"ALTER TABLE orders RENAME customer TO client"},

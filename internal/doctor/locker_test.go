@@ -168,7 +168,7 @@ func TestPrepared_FindsWhatHoldsALease(t *testing.T) {
 	}
 	conn := connect(t, url)
 	fence(t, conn, leases[1])
-	if _, err := conn.Exec(t.Context(), "PREPARE TRANSACTION 'it''s'"); err != nil {
+	if _, err := conn.Exec(t.Context(), "PREPARE TRANSACTION E'it''s \\\\ left'"); err != nil {
 		t.Fatal(err)
 	}
 	r := examine(t, url, patient())
@@ -176,13 +176,24 @@ func TestPrepared_FindsWhatHoldsALease(t *testing.T) {
 		t.Errorf("it found %q, want %q", got, want)
 	}
 	f := result(t, r, "prepared").Findings[1]
-	if !strings.Contains(f.Text, `The prepared transaction "it's" of postgres has locked it for `) || f.Remedy[0] != "ROLLBACK PREPARED 'it''s';" {
+	if !strings.Contains(f.Text, `The prepared transaction "it's \\ left" of postgres has locked it for `) || f.Remedy[0] != `ROLLBACK PREPARED E'it''s \\ left';` {
 		t.Errorf("it says %+v", f)
 	}
 	run(t, url, f.Remedy[0])
 	if got := found(examine(t, url, patient())); !slices.Equal(got, faults) {
 		t.Errorf("after the remedy it finds %q", got)
 	}
+	// Two are two, though neither has a process.
+	for i, gid := range []string{"one", "two"} {
+		fence(t, conn, leases[i])
+		if _, err := conn.Exec(t.Context(), "PREPARE TRANSACTION '"+gid+"'"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := found(examine(t, url, patient())); !slices.Contains(got, "prepared weakens lease a") || !slices.Contains(got, "prepared weakens lease b") {
+		t.Errorf("of two it found %q", got)
+	}
+	run(t, url, "ROLLBACK PREPARED 'one'", "ROLLBACK PREPARED 'two'")
 	// An old one keeps old rows too, whatever it has locked.
 	opts := patient()
 	opts.Limits.Open = time.Nanosecond * 1000

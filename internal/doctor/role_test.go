@@ -151,6 +151,11 @@ func TestPrivileges_OfTheApplicationsRole(t *testing.T) {
 	if got := found(examine(t, database, opts)); !slices.Equal(got, []string{"owner note role " + role}) {
 		t.Errorf("of an owner it found %q", got)
 	}
+	owners := role + "_owners"
+	run(t, database, "CREATE ROLE "+owners, "ALTER TABLE gatepost.fences OWNER TO "+owners, "GRANT "+owners+" TO "+role)
+	if got := found(examine(t, database, opts)); !slices.Equal(got, []string{"owner note role " + role}) {
+		t.Errorf("of a member of the owner it found %q", got)
+	}
 	run(t, database, "ALTER TABLE gatepost.fences OWNER TO postgres", "ALTER ROLE "+role+" SUPERUSER")
 	r = examine(t, database, opts)
 	if got := found(r); !slices.Equal(got, []string{"owner note role " + role}) || !strings.Contains(result(t, r, "owner").Findings[0].Text, "superuser") {
@@ -194,6 +199,7 @@ func TestExcess_FindsWhatARoleNeednt(t *testing.T) {
 		"all tables":               {fault: "GRANT ALL ON ALL TABLES IN SCHEMA gatepost TO $role"},
 		"empty the leases":         {fault: "GRANT TRUNCATE ON gatepost.leases TO $role"},
 		"a trigger on the keys":    {fault: "GRANT TRIGGER ON gatepost.idempotency_keys TO $role"},
+		"foreign keys to leases":   {fault: "GRANT REFERENCES ON gatepost.leases TO $role"},
 		"the versions":             {fault: "GRANT DELETE ON gatepost.schema_migrations TO $role"},
 		"imports changed":          {fault: "GRANT UPDATE ON gatepost.imports TO $role"},
 		"functions of its own":     {fault: "GRANT CREATE ON SCHEMA gatepost TO $role"},

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,27 @@ func TestSchema_MissingOldNewAndDropped(t *testing.T) {
 				t.Errorf("it found %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A schema of any older version is told as that, and no check fails of what it lacks.
+func TestSchema_OfEachOlderVersion(t *testing.T) {
+	t.Parallel()
+	text, err := migrations.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := healthy.copyOf(t, "template0")
+	for n, part := range strings.Split(text, "\n-- 0000")[:migrations.Latest()] {
+		if n == 0 {
+			run(t, url, part, "CREATE TABLE gatepost.schema_migrations (id int GENERATED ALWAYS AS IDENTITY, version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())",
+				"INSERT INTO gatepost.schema_migrations (version_id, is_applied) VALUES (0, true)")
+			continue
+		}
+		run(t, url, "-- 0000"+part, fmt.Sprintf("INSERT INTO gatepost.schema_migrations (version_id, is_applied) VALUES (%d, true)", n))
+		if got := found(examine(t, url, patient())); !slices.Equal(got, []string{"schema weakens gatepost.schema_migrations"}) {
+			t.Errorf("of version %d it found %q", n, got)
+		}
 	}
 }
 

@@ -30,15 +30,16 @@ func TestServer_SettingsOfRolesAndDatabases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, role := cfg.Database, roleName(url)
+	db, name := cfg.Database, "Of "+roleName(url)
+	role := `"` + name + `"`
 	run(t, url, "CREATE ROLE "+role+" LOGIN SUPERUSER")
 	for set, want := range map[string]string{
 		"ALTER DATABASE " + db + " SET synchronous_commit = off":                              "synchronous-commit weakens database " + db,
-		"ALTER ROLE " + role + " IN DATABASE " + db + " SET synchronous_commit = off":         "synchronous-commit weakens role " + role + " in database " + db,
+		"ALTER ROLE " + role + " IN DATABASE " + db + " SET synchronous_commit = off":         "synchronous-commit weakens role " + name + " in database " + db,
 		"ALTER DATABASE " + db + " SET synchronous_commit = local":                            "synchronous-commit note database " + db,
 		"ALTER DATABASE " + db + " SET session_replication_role = replica":                    "replication-role weakens database " + db,
-		"ALTER ROLE " + role + " IN DATABASE " + db + " SET session_replication_role = local": "replication-role weakens role " + role + " in database " + db,
-		"ALTER ROLE " + role + " IN DATABASE " + db + " SET gatepost.fence = 'v1:secret'":     "preset weakens role " + role + " in database " + db,
+		"ALTER ROLE " + role + " IN DATABASE " + db + " SET session_replication_role = local": "replication-role weakens role " + name + " in database " + db,
+		"ALTER ROLE " + role + " IN DATABASE " + db + " SET gatepost.fence = 'v1:secret'":     "preset weakens role " + name + " in database " + db,
 	} {
 		run(t, url, set)
 		r := examine(t, url, patient())
