@@ -131,3 +131,21 @@ func TestCopyOnce_AnotherConstraintSpeaksAsItDoes(t *testing.T) {
 	}
 	wantRows(t, pool, target, 0)
 }
+
+// The servers' own words: in two languages the line comes before its name.
+func TestCopyOnce_KnowsThePlaceInAnyLanguage(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		`COPY gatepost_copy, line 2, column v: "x"`:                         `COPY orders, line 1002, column v: "x"`,
+		"PL/pgSQL function f() line 3 at RAISE\nCOPY gatepost_copy, line 2": "PL/pgSQL function f() line 3 at RAISE\nCOPY orders, line 1002",
+		`COPY gatepost_copy, Zeile 2, Spalte v: »x«`:                        `COPY orders, Zeile 1002, Spalte v: »x«`,
+		`gatepost_copyのCOPY、行 2、列 v: "x"`:                                   `COPY orders, 行 1002、列 v: "x"`,
+		`gatepost_copy 복사, 2번째 줄, v 열: "x"`:                                 `COPY orders, 1002번째 줄, v 열: "x"`,
+		`SQL statement "SELECT 1"`:                                          `SQL statement "SELECT 1"`,
+	} {
+		pgErr, _ := errors.AsType[*pgconn.PgError](idem.Placed(&pgconn.PgError{Where: said}, pgx.Identifier{"pg_temp", "gatepost_copy"}, pgx.Identifier{"public", "orders"}, 1000))
+		if pgErr.Where != want {
+			t.Errorf("%q is moved to %q, want %q", said, pgErr.Where, want)
+		}
+	}
+}

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Target is where CopyOnce loads rows.
@@ -181,32 +177,4 @@ func (l *loading) needUniqueKey(ctx context.Context) (ascending bool, err error)
 // copySQL is a COPY of text in UTF-8, whatever the session's encoding is.
 func copySQL(table pgx.Identifier, columns []string) string {
 	return "COPY " + table.Sanitize() + " (" + columnList("", columns) + ") FROM STDIN (FORMAT text, ENCODING 'UTF8')"
-}
-
-// placed is err with the row of the input in front, and in Where, where it says a COPY's
-// line, which is counted from the rows before that one, and with the table that the rows
-// were meant for.
-func placed(err error, copied, meant pgx.Identifier, before int64) error {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return err
-	}
-	head := "COPY " + copied[len(copied)-1] + ", "
-	outer, rest, ok := strings.Cut(pgErr.Where, head)
-	from := strings.IndexFunc(rest, unicode.IsDigit) // behind "line", in any language
-	if !ok || from < 0 {
-		return err
-	}
-	digits := rest[from:]
-	if to := strings.IndexFunc(digits, func(r rune) bool { return !unicode.IsDigit(r) }); to >= 0 {
-		digits = digits[:to]
-	}
-	line, parseErr := strconv.ParseInt(digits, 10, 64)
-	if parseErr != nil {
-		return err
-	}
-	row := strconv.FormatInt(before+line, 10)
-	moved := *pgErr
-	moved.Where = outer + "COPY " + meant[len(meant)-1] + ", " + rest[:from] + row + rest[from+len(digits):]
-	return fmt.Errorf("row %s: %w", row, &moved)
 }

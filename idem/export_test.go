@@ -15,6 +15,7 @@ var (
 	DecodeHeader = decodeHeader
 	ValidateKey  = Key.validate
 	Lock         = Key.lock
+	Placed       = placed
 
 	AsLockTimeout = asLockTimeout
 	Outliving     = outliving
