@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -65,6 +66,32 @@ func TestCopyOnce_PanicsWithItsSource(t *testing.T) {
 			t.Errorf("%s: got %v, want the panic", what, value)
 		}
 		_ = tx.Commit(t.Context()) // by somebody who didn't read that it is to be rolled back
+		wantRows(t, pool, target, 0)
+	}
+}
+
+// So does a test in one, which FailNow ends: whichever goroutine reads, its caller ends.
+func TestCopyOnce_ExitsWithItsSource(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for what, key := range map[string]string{"straight": "bigint", "staging": "text"} {
+		target := idem.Target{Table: table(t, pool, "id "+key+" PRIMARY KEY"), Columns: []string{"id"}, Key: []string{"id"}}
+		tx, rows := begin(t, pool, pgx.TxOptions{}), 0
+		ended := make(chan error, 1)
+		go func() {
+			defer close(ended)
+			_, err := idem.CopyInChunks(t.Context(), tx, target, pgx.CopyFromFunc(func() ([]any, error) {
+				if rows++; rows == 50 {
+					runtime.Goexit()
+				}
+				return []any{strconv.Itoa(rows)}, nil
+			}), 20, 100)
+			ended <- err
+		}()
+		if err, returned := <-ended; returned {
+			t.Errorf("%s: it returned %v", what, err)
+		}
+		_ = tx.Commit(t.Context())
 		wantRows(t, pool, target, 0)
 	}
 }

@@ -88,8 +88,8 @@ func copyOnce(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource,
 	s := &straight{loading: l, pace: p}
 	counts, err := l.load(ctx, s)
 	err = s.end(ctx, err)
-	if p, ok := errors.AsType[*sourcePanic](l.text.err); ok {
-		panic(p.value)
+	if e, ok := errors.AsType[*sourceExit](l.text.err); ok {
+		e.goOn()
 	}
 	if err != nil {
 		return Counts{}, fmt.Errorf("copy into %s: %w", t.Table.Sanitize(), translate(err))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -33,29 +34,40 @@ func newCopyText(types *pgtype.Map, oids []uint32, keys *ascent, rows pgx.CopyFr
 	return &copyText{types: types, oids: oids, keys: keys, rows: rows}
 }
 
-// add adds the next row to buf. It is false after the last one, and on an error, which a
-// panic of the source is too: in the goroutines that read, it would end the process.
+// add adds the next row to buf. It is false after the last one, and on an error, which the
+// source's exit is too: in the goroutines that read, a panic would end the process.
 func (c *copyText) add() bool {
 	if c.done || c.err != nil {
 		return false
 	}
+	returned := false
 	defer func() {
-		if value := recover(); value != nil {
-			c.err = &sourcePanic{value}
+		if !returned {
+			c.err = &sourceExit{recover()}
 		}
 	}()
-	if !c.rows.Next() {
+	if c.rows.Next() {
+		c.err = c.addRow()
+	} else {
 		c.done, c.err = true, c.rows.Err()
-		return false
 	}
-	c.err = c.addRow()
-	return c.err == nil
+	returned = true
+	return !c.done && c.err == nil
 }
 
-// sourcePanic is what a source panicked with.
-type sourcePanic struct{ value any }
+// sourceExit is of a source that didn't return: what it panicked with, or nil by
+// runtime.Goexit, as a test's FailNow has it.
+type sourceExit struct{ value any }
 
-func (p *sourcePanic) Error() string { return fmt.Sprintf("the source panicked: %v", p.value) }
+func (e *sourceExit) Error() string { return fmt.Sprintf("the source exited: %v", e.value) }
+
+// goOn does in this goroutine what the source did.
+func (e *sourceExit) goOn() {
+	if e.value == nil {
+		runtime.Goexit()
+	}
+	panic(e.value)
+}
 
 func (c *copyText) addRow() error {
 	values, err := c.rows.Values()
