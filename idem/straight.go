@@ -84,17 +84,15 @@ func (s *straight) run(ctx context.Context) error {
 // settle copies a chunk, or leaves it out, and reads the next one. It is false where
 // staging has to.
 func (s *straight) settle(ctx context.Context, c, next *chunk) (settled bool, err error) {
-	if s.text.keys.broken {
+	if s.text.keys.broken || s.copied >= s.chunks {
 		return false, nil
 	}
 	free, err := s.free(ctx, c.span)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case free && s.copied < s.chunks:
+	}
+	if free {
 		return s.copyWhile(ctx, c, next)
-	case free:
-		return false, nil
 	}
 	if c.there, err = s.there(ctx, c); err != nil || !c.there {
 		return false, err
