@@ -1,7 +1,10 @@
 package idem_test
 
 import (
+	"context"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func TestCopyOnce_SoManyChunksGoStraightAndNoMore(t *testing.T) {
@@ -25,6 +29,32 @@ func TestCopyOnce_SoManyChunksGoStraightAndNoMore(t *testing.T) {
 	}
 	wantRows(t, pool, target, 100)
 }
+
+// Behind the last chunk that goes straight nothing that a look could find is used.
+func TestCopyOnce_LooksBeforeEachChunkAndNoMore(t *testing.T) {
+	t.Parallel()
+	seen := &looks{}
+	pool := pgtest.Connect(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
+	target := keyed(t, pool)
+	if _, err := loadInChunks(t.Context(), pool, target, pgx.CopyFromRows(lines(1, 100, "body")), 50, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := seen.n.Load(); n != 3 {
+		t.Errorf("%d looks before 3 chunks", n)
+	}
+}
+
+// looks counts the statements that look for the next key.
+type looks struct{ n atomic.Int32 }
+
+func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, " LIMIT 1") {
+		l.n.Add(1)
+	}
+	return ctx
+}
+
+func (*looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // While a source is read the connection is idle in its transaction: not for as long as a
 // slow one needs for megabytes.
