@@ -97,14 +97,17 @@ func copyOnce(ctx context.Context, tx pgx.Tx, t Target, rows pgx.CopyFromSource,
 	return counts, nil
 }
 
-// loading is one call of CopyOnce. The columns of its Key are in the unique index's order.
+// loading is one call of CopyOnce. Its Table is the one that the caller's name meant when it
+// began: staging's own could come to be meant by one without a schema. The columns of its
+// Key are in the unique index's order.
 type loading struct {
 	Target
-	tx     pgx.Tx
-	oids   []uint32 // of the columns' types
-	hooked bool     // something may change what an INSERT does with a row
-	plain  bool     // COPY does what an INSERT does, and the index's columns ascend
-	text   *copyText
+	tx         pgx.Tx
+	oids       []uint32 // of the columns' types
+	collations []string // of the Key's columns in the index, where they aren't the columns' own
+	hooked     bool     // something may change what an INSERT does with a row
+	plain      bool     // COPY does what an INSERT does, and the index's columns ascend
+	text       *copyText
 }
 
 // load brings the rows in: straight, and what doesn't go so by staging.
@@ -170,7 +173,7 @@ func (l *loading) needUniqueKey(ctx context.Context) (ascending bool, err error)
 		return false, noUniqueKey(l.Table, l.Key)
 	}
 	i := max(0, slices.IndexFunc(indexes, func(r idemdb.UniqueIndexesRow) bool { return r.Ascending }))
-	l.Key = indexes[i].Columns
+	l.Key, l.collations = indexes[i].Columns, indexes[i].Collations
 	return indexes[i].Ascending, nil
 }
 

@@ -104,9 +104,9 @@ func (s *staging) distinct(ctx context.Context) (n int64, err error) {
 		nulls[i] = quote(k) + " IS NULL"
 	}
 	var first *int64
-	err = s.tx.QueryRow(ctx, "SELECT count(*), min(first) FILTER (WHERE "+strings.Join(nulls, " OR ")+")"+
-		" FROM (SELECT "+columnList("", s.Key)+", min("+quote(s.ordinal)+") AS first FROM "+stagingTable.Sanitize()+
-		" GROUP BY "+columnList("", s.Key)+") AS keys").Scan(&n, &first)
+	err = s.tx.QueryRow(ctx, "SELECT count(*), min(first) FROM (SELECT min("+quote(s.ordinal)+")"+
+		" FILTER (WHERE "+strings.Join(nulls, " OR ")+") AS first FROM "+stagingTable.Sanitize()+
+		" GROUP BY "+s.keyList("")+") AS keys").Scan(&n, &first)
 	if err == nil && first != nil {
 		err = fmt.Errorf("%w: row %d has a NULL in %s", ErrInvalidKey, *first, columnList("", s.Key))
 	}
@@ -120,14 +120,14 @@ func (s *staging) insert(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	tag, err := s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key))
+	tag, err := s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+s.keyList("s"))
 	if err == nil {
 		return tag.RowsAffected(), own.Commit(ctx)
 	}
 	if rollback := own.Rollback(ctx); rollback != nil || sqlState(err) != stateUniqueViolation {
 		return 0, err
 	}
-	tag, err = s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+columnList("s", s.Key)+
+	tag, err = s.tx.Exec(ctx, s.insertSQL()+" ORDER BY "+s.keyList("s")+
 		" ON CONFLICT ("+columnList("", s.Key)+") DO NOTHING")
 	return tag.RowsAffected(), err
 }
@@ -143,8 +143,8 @@ func (s *staging) firstSQL() string {
 	if s.rising {
 		return "SELECT * FROM " + stagingTable.Sanitize()
 	}
-	return "SELECT DISTINCT ON (" + columnList("", s.Key) + ") " + quote(s.ordinal) + ", " + columnList("", s.Columns) +
-		" FROM " + stagingTable.Sanitize() + " ORDER BY " + columnList("", s.Key) + ", " + quote(s.ordinal)
+	return "SELECT DISTINCT ON (" + s.keyList("") + ") " + quote(s.ordinal) + ", " + columnList("", s.Columns) +
+		" FROM " + stagingTable.Sanitize() + " ORDER BY " + s.keyList("") + ", " + quote(s.ordinal)
 }
 
 // foundSQL is the first row of each key beside the row that the table has.
@@ -154,10 +154,26 @@ func (s *staging) foundSQL() string {
 
 func (s *staging) sameKey() string {
 	equal := make([]string, len(s.Key))
-	for i, k := range s.Key {
-		equal[i] = qualified("t", k) + " = " + qualified("s", k)
+	for i := range s.Key {
+		equal[i] = s.keyColumn("t", i) + " = " + s.keyColumn("s", i)
 	}
 	return strings.Join(equal, " AND ")
+}
+
+// keyList is the key as the index compares it.
+func (s *staging) keyList(alias string) string {
+	columns := make([]string, len(s.Key))
+	for i := range s.Key {
+		columns[i] = s.keyColumn(alias, i)
+	}
+	return strings.Join(columns, ", ")
+}
+
+func (s *staging) keyColumn(alias string, i int) string {
+	if s.collations[i] == "" {
+		return qualified(alias, s.Key[i])
+	}
+	return qualified(alias, s.Key[i]) + " COLLATE " + s.collations[i]
 }
 
 // own counts the keys that came in a chunk earlier in this call.

@@ -12,6 +12,13 @@ import (
 const UniqueIndexes = `-- name: UniqueIndexes :many
 SELECT
     array_agg(a.attname ORDER BY array_position(i.indkey::smallint[], a.attnum))::text[] AS columns,
+    array_agg(
+        CASE i.indcollation[array_position(i.indkey::smallint[], a.attnum)]
+            WHEN a.attcollation THEN ''
+            ELSE i.indcollation[array_position(i.indkey::smallint[], a.attnum)]::regcollation::text
+        END
+        ORDER BY array_position(i.indkey::smallint[], a.attnum)
+    )::text[] AS collations,
     bool_and(0 = ALL (i.indoption::smallint[]))::boolean AS ascending
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_attribute AS a
@@ -20,6 +27,7 @@ WHERE i.indrelid = ($1::text)::regclass
     AND i.indisunique
     AND i.indisvalid
     AND i.indimmediate
+    AND NOT i.indisexclusion
     AND i.indpred IS NULL
     AND i.indexprs IS NULL
 GROUP BY i.indexrelid
@@ -27,14 +35,16 @@ ORDER BY i.indexrelid
 `
 
 type UniqueIndexesRow struct {
-	Columns   []string
-	Ascending bool
+	Columns    []string
+	Collations []string
+	Ascending  bool
 }
 
 // UniqueIndexes lists, for a table, the columns of each unique index that can
 // stand behind an ON CONFLICT (columns): valid, immediate, not partial, without
-// expressions. The columns come in the index's order; whether they ascend in it
-// comes with them.
+// expressions, of equal keys and not of ones that overlap. The columns come in the
+// index's order; with them come the collations that decide there which are equal, where
+// they are not the columns' own, and whether the columns ascend in it.
 func (q *Queries) UniqueIndexes(ctx context.Context, relation string) ([]UniqueIndexesRow, error) {
 	rows, err := q.db.Query(ctx, UniqueIndexes, relation)
 	if err != nil {
@@ -44,7 +54,7 @@ func (q *Queries) UniqueIndexes(ctx context.Context, relation string) ([]UniqueI
 	var items []UniqueIndexesRow
 	for rows.Next() {
 		var i UniqueIndexesRow
-		if err := rows.Scan(&i.Columns, &i.Ascending); err != nil {
+		if err := rows.Scan(&i.Columns, &i.Collations, &i.Ascending); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
