@@ -53,15 +53,16 @@ type Counts struct {
 // looking first makes it fast, the table's constraint makes it right, since a key that it
 // refuses is left out then by ON CONFLICT DO NOTHING. So do all rows with keys of other
 // types or in another order, and those of a table where COPY may differ from an INSERT: one
-// with triggers, rules or policies of its own, an inheritance child, a foreign partition,
-// or a column that INSERT may not name.
+// with triggers, rules or policies of its own or its partitions', an inheritance child, a
+// foreign partition, a column that INSERT may not name, or one left out whose domain COPY
+// wouldn't ask. Which keys are equal the unique index says, by its collations.
 //
 // A string is read by PostgreSQL as a literal of its column's type, an int64 as its digits;
 // other values are encoded as pgx does.
 //
 // On an error the transaction is to be rolled back; nothing of rows is in the table then.
 // It takes one pass over rows, in a goroutine that reads no longer when it returns; a panic
-// of rows goes on in the caller's. Straight it takes six round trips, and four more for
+// or Goexit of rows goes on in the caller's. Straight it takes six round trips, and four more for
 // each chunk after the first; by the temporary table eight to ten, and one for the look. In
 // the server's log there is an ERROR only where a concurrent loader was faster, or for what
 // is returned. It needs SELECT and INSERT on the table, and TEMPORARY on the database for
@@ -146,14 +147,17 @@ func (l *loading) describe(ctx context.Context) error {
 		return fmt.Errorf("describe %s: %w", l.Table.Sanitize(), translate(err))
 	}
 	l.plain = ascending
+	for _, r := range rows {
+		l.Table, l.hooked = pgx.Identifier{r.SchemaName, r.TableName}, r.Hooked
+		l.plain = l.plain && r.Plain && (!r.Unchecked || slices.Contains(l.Columns, r.Name))
+	}
 	for _, c := range l.Columns {
 		i := slices.IndexFunc(rows, func(r idemdb.TargetColumnsRow) bool { return r.Name == c })
 		if i < 0 {
 			return fmt.Errorf("%w: %s has no column %q", ErrInvalidKey, l.Table.Sanitize(), c)
 		}
 		l.oids = append(l.oids, uint32(rows[i].TypeOid))
-		l.hooked = rows[i].Hooked
-		l.plain = l.plain && rows[i].Plain && rows[i].Given
+		l.plain = l.plain && rows[i].Given
 	}
 	return nil
 }

@@ -87,3 +87,85 @@ func TestCopyOnce_NeedsNoMoreThanTheColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// COPY alone doesn't ask a domain whether a column may be left out.
+func TestCopyOnce_LeavesOutNoColumnThatItsDomainWants(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	domain := pgx.Identifier{pgtest.Name(t)}.Sanitize()
+	exec(t, pool, "CREATE DOMAIN "+domain+" AS int NOT NULL")
+	for what, want := range map[string]string{"": "23502", " DEFAULT 7": ""} {
+		target := idem.Target{Table: table(t, pool, "id int PRIMARY KEY, v "+domain+what), Columns: []string{"id"}, Key: []string{"id"}}
+		_, err := load(t.Context(), pool, target, [][]any{{1}, {2}})
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		if (want == "") != (err == nil) || pgErr != nil && pgErr.Code != want {
+			t.Errorf("a column%s: error is %v, want %q", what, err, want)
+		}
+	}
+}
+
+// A temporary table of CopyOnce's own is first on the search path.
+func TestCopyOnce_MeansTheTableThatItsNameMeant(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	target := idem.Target{Table: pgx.Identifier{"gatepost_copy"}, Columns: []string{"id"}, Key: []string{"id"}}
+	tx := begin(t, pool, pgx.TxOptions{})
+	if _, err := tx.Exec(t.Context(), "CREATE TABLE public.gatepost_copy (id text PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []idem.Counts{{Rows: 2, Inserted: 2}, {Rows: 2, Existed: 2}} {
+		got, err := idem.CopyOnce(t.Context(), tx, target, pgx.CopyFromRows([][]any{{"a"}, {"b"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCounts(t, got, want)
+	}
+}
+
+// Which keys are equal is for the unique index to say, not for the column.
+func TestCopyOnce_TellsKeysApartAsTheirIndexDoes(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	if !value[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_collation WHERE collprovider = 'i')") {
+		t.Skip("this server is built without ICU")
+	}
+	nocase := pgx.Identifier{"public", pgtest.Name(t)}.Sanitize()
+	exec(t, pool, "CREATE COLLATION "+nocase+" (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+	rows := [][]any{{"b", "1"}, {"a", "2"}, {"A", "3"}, {"c", "4"}}
+	for _, c := range []struct {
+		column, index string
+		first, again  idem.Counts
+	}{
+		{`"C"`, nocase, idem.Counts{Rows: 4, Inserted: 3, Duplicate: 1}, idem.Counts{Rows: 4, Existed: 3, Duplicate: 1}},
+		{nocase, nocase, idem.Counts{Rows: 4, Inserted: 3, Duplicate: 1}, idem.Counts{Rows: 4, Existed: 3, Duplicate: 1}},
+		{nocase, `"C"`, idem.Counts{Rows: 4, Inserted: 4}, idem.Counts{Rows: 4, Existed: 4}},
+	} {
+		target := idem.Target{
+			Table:   table(t, pool, "id text COLLATE "+c.column+", body text"),
+			Columns: []string{"id", "body"}, Key: []string{"id"}, Compare: []string{"body"},
+		}
+		exec(t, pool, "CREATE UNIQUE INDEX ON "+target.Table.Sanitize()+" (id COLLATE "+c.index+")")
+		for _, want := range []idem.Counts{c.first, c.again} {
+			got, err := load(t.Context(), pool, target, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantCounts(t, got, want)
+		}
+	}
+}
+
+// A key WITHOUT OVERLAPS is one whose values are not equal, but overlap.
+func TestCopyOnce_RefusesAKeyThatOverlaps(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	if value[int](t, pool, "SELECT current_setting('server_version_num')::int") < 180000 {
+		t.Skip("PostgreSQL has those from 18 on")
+	}
+	target := idem.Target{
+		Table:   table(t, pool, "id int4range, span int4range, UNIQUE (id, span WITHOUT OVERLAPS)"),
+		Columns: []string{"id", "span"}, Key: []string{"id", "span"},
+	}
+	_, err := load(t.Context(), pool, target, [][]any{{"[1,2)", "[1,9)"}})
+	wantErr(t, err, idem.ErrNoUniqueKey)
+}
