@@ -55,6 +55,13 @@ func TestGuardTable_RefusesWhatItCannotGuard(t *testing.T) {
 			t.Errorf("%s: %v, want %v and %q", what, err, test.want, test.part)
 		}
 	}
+	own := value[[]string](t, pool, "SELECT array_agg(relname::text) FROM pg_class WHERE relnamespace = 'gatepost'::regnamespace AND relkind = 'r'")
+	for _, table := range own {
+		err := pglock.GuardTable(t.Context(), pool, pgx.Identifier{"gatepost", table}, byLease("a"))
+		if !errors.Is(err, pglock.ErrInvalidGuard) || !strings.Contains(err.Error(), "own tables") {
+			t.Errorf("Gatepost's %s: %v", table, err)
+		}
+	}
 	if guards, err := pglock.Guards(t.Context(), pool); err != nil || guards != nil {
 		t.Errorf("the guards are %+v, %v; want none", guards, err)
 	}

@@ -177,6 +177,7 @@ func TestGuardTable_MendsWhatWasChanged(t *testing.T) {
 			"DROP TRIGGER gatepost_guard_insert ON g",
 			"CREATE OR REPLACE TRIGGER gatepost_guard BEFORE INSERT ON g FOR EACH STATEMENT EXECUTE FUNCTION nothing()",
 			"CREATE OR REPLACE TRIGGER gatepost_guard BEFORE INSERT ON g FOR EACH STATEMENT EXECUTE FUNCTION gatepost.guard_statement(" + triggerArgs[kind] + ")",
+			"CREATE OR REPLACE TRIGGER gatepost_guard BEFORE INSERT OR UPDATE OR DELETE ON g FOR EACH STATEMENT EXECUTE FUNCTION gatepost.guard_statement(" + triggerArgs[kind] + ")",
 			"CREATE OR REPLACE TRIGGER gatepost_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON g WHEN (false) EXECUTE FUNCTION gatepost.guard_statement(" + triggerArgs[kind] + ")",
 			"CREATE OR REPLACE TRIGGER gatepost_guard BEFORE INSERT OR UPDATE OF v OR DELETE OR TRUNCATE ON g EXECUTE FUNCTION gatepost.guard_statement(" + triggerArgs[kind] + ")",
 			"CREATE OR REPLACE TRIGGER gatepost_guard_insert AFTER INSERT ON g FOR EACH ROW WHEN (false) EXECUTE FUNCTION gatepost.guard_row(" + triggerArgs[kind] + ")",

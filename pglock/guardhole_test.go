@@ -103,6 +103,10 @@ func TestGuard_TheOwnerPasses(t *testing.T) {
 		_, err := pool.Exec(t.Context(), "INSERT INTO g VALUES ('x')")
 		wantGuard(t, "enabled again", err)
 	}
+	exec(t, pool, "ALTER TABLE g ENABLE ALWAYS TRIGGER gatepost_guard") // more than needed is no hole
+	if found := holes(t, pool); found != nil {
+		t.Errorf("always enabled, holes %+v", found)
+	}
 	guard(t, pool, "g", bothGuards["column"]) // the loop ended with either
 	exec(t, pool, "DROP TRIGGER gatepost_guard_update ON g")
 	if hole := onlyHole(t, pool); hole.Problem != pglock.GuardRowsMissing {
