@@ -33,7 +33,8 @@ type PoolerOptions struct {
 	// turns, so that from 2 on the next transaction is on another one. Defaults to Size.
 	Ready int
 
-	// Users are roles that may connect besides the one of the URL, with their passwords.
+	// Users are roles that the server asks for a password, besides the one of the URL, with
+	// theirs. Other roles may connect when the URL's can look them up, as a superuser can.
 	Users map[string]string
 }
 
@@ -216,6 +217,7 @@ func (o *PoolerOptions) ini(at *pgx.ConnConfig, socket, users string) string {
 		"listen_port = " + socketPort,
 		"auth_type = trust",
 		"auth_file = " + users,
+		"auth_user = " + at.User, // looks up whom the file doesn't have
 		"admin_users = " + at.User,
 		"pool_mode = " + mode,
 		"default_pool_size = " + strconv.Itoa(size),

@@ -52,6 +52,23 @@ func TestPooler_TakesConnectionsInTurns(t *testing.T) {
 	run(t, server.URL(""), "DROP DATABASE other WITH (FORCE)")
 }
 
+func TestPooler_LetsRolesInThatAreMadeLater(t *testing.T) {
+	t.Parallel()
+	server := start(t, nil)
+	p := pooler(t, server.URL(""), nil)
+	run(t, server.URL(""), "CREATE ROLE later LOGIN")
+	as := strings.Replace(p.URL("postgres"), "postgres:@", "later@", 1)
+	conn, err := pgx.Connect(t.Context(), as+"&default_query_exec_mode=exec")
+	if err != nil {
+		t.Fatal(as, err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	var user string
+	if err := conn.QueryRow(t.Context(), "SELECT current_user").Scan(&user); err != nil || user != "later" {
+		t.Errorf("it is %q, %v", user, err)
+	}
+}
+
 func TestPooler_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := start(t, nil)

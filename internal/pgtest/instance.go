@@ -38,6 +38,8 @@ type instance struct {
 	params   string         // of envParams
 	role     *login         // whom tests connect as; nil: whoever base says
 	pooler   *pgtemp.Pooler // what tests connect through; nil: nothing
+
+	granting sync.Mutex // held for a GRANT on a database
 }
 
 // shared is this binary's server. One a process is the point: a start takes a second.

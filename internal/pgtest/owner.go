@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -34,6 +35,26 @@ func Owner(tb testing.TB, url string) string {
 		return url // it may be of another server
 	}
 	return s.instead(url, s.url(""))
+}
+
+// Creator is url, whose role may then also make schemas in its database, as a program needs
+// that measures or shows something.
+func Creator(tb testing.TB, url string) string {
+	tb.Helper()
+	s := server(tb)
+	if !s.isRoles(url) {
+		return url
+	}
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.granting.Lock() // at once, two on one database are an error
+	defer s.granting.Unlock()
+	if _, err := s.admin.Exec(tb.Context(), "GRANT CREATE ON DATABASE "+ident(cfg.Database)+" TO "+ident(s.role.name)); err != nil {
+		tb.Fatal(err)
+	}
+	return url
 }
 
 // OwnerPool is Pool as the owner of Gatepost's schema.

@@ -71,8 +71,7 @@ func Pool(tb testing.TB) *pgxpool.Pool {
 }
 
 // Connect is a pool on the database of url, changed by each of change and closed when the
-// test ends. One whose sessions begin with settings, or are of another role than the tests',
-// is past a pooler, which refuses that.
+// test ends. One whose sessions begin with settings is past a pooler, which refuses that.
 func Connect(tb testing.TB, url string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.NewWithConfig(tb.Context(), config(tb, url, change))

@@ -44,7 +44,7 @@ func TestDatabase_IsDroppedWhoeverIsConnected(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close(t.Context()) }) // runs first, on a closed context
 	})
-	if conn, err := pgx.Connect(t.Context(), url); err == nil {
+	if conn, err := pgx.Connect(t.Context(), pgtest.Direct(t, url)); err == nil { // a pooler asks no server yet
 		_ = conn.Close(t.Context())
 		t.Error("the database outlived its test")
 	}

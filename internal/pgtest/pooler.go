@@ -61,6 +61,22 @@ func Backend(tb testing.TB, tx pgx.Tx) uint32 {
 	return uint32(pid)
 }
 
+// Plain is url without what only pgx knows, for psql and its like.
+func Plain(tb testing.TB, of string) string {
+	tb.Helper()
+	u, err := url.Parse(of)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	query := u.Query()
+	query.Del(execMode)
+	u.RawQuery = encode(query)
+	return u.String()
+}
+
+// encode leaves no plus in it, which libpq takes literally.
+func encode(query url.Values) string { return strings.ReplaceAll(query.Encode(), "+", "%20") }
+
 // Direct is url, one that a test got and perhaps added to, past the pooler: for a
 // connection of the test's own that needs a session. What is tested stays behind it.
 func Direct(tb testing.TB, url string) string {
@@ -105,7 +121,7 @@ var taken = []string{"application_name", "client_encoding", "datestyle", "timezo
 func config(tb testing.TB, url string, change []func(*pgxpool.Config)) *pgxpool.Config {
 	tb.Helper()
 	cfg := parse(tb, url, change)
-	if Pooled() && cfg.ConnConfig.Host == server(tb).pooler.Host() && server(tb).refuses(cfg.ConnConfig) {
+	if Pooled() && cfg.ConnConfig.Host == server(tb).pooler.Host() && refused(cfg.ConnConfig) {
 		return parse(tb, Direct(tb, url), change)
 	}
 	return cfg
@@ -123,18 +139,14 @@ func parse(tb testing.TB, url string, change []func(*pgxpool.Config)) *pgxpool.C
 	return cfg
 }
 
-// refuses says whether the pooler would refuse such a connection.
-func (s *instance) refuses(cfg *pgx.ConnConfig) bool {
+// refused says whether PgBouncer would refuse such a connection.
+func refused(cfg *pgx.ConnConfig) bool {
 	for name := range cfg.RuntimeParams {
 		if !slices.Contains(taken, strings.ToLower(name)) {
 			return true
 		}
 	}
-	through, err := pgx.ParseConfig(s.testURL(s.shared))
-	if err != nil {
-		panic(err) // it is one of ours
-	}
-	return cfg.User != through.User
+	return false
 }
 
 // startPooler starts what envPooler says, if anything. In pgx's default mode statements
@@ -181,6 +193,6 @@ func (s *instance) instead(of, to string) string {
 	for name, values := range u.Query() {
 		query[name] = values
 	}
-	u.Path, u.RawQuery = from.Path, strings.ReplaceAll(query.Encode(), "+", "%20")
+	u.Path, u.RawQuery = from.Path, encode(query)
 	return u.String()
 }

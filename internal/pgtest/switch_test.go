@@ -41,6 +41,17 @@ func isSession(t *testing.T, url string) (same bool) {
 	return same
 }
 
+func TestSwitch_ACreatorMayMakeSchemas(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Creator(t, pgtest.Database(t))
+	if got := isSession(t, url); got == pgtest.Pooled() {
+		t.Errorf("a connection is told its backend: %t", got)
+	}
+	if _, err := pgtest.Connect(t, url).Exec(t.Context(), "CREATE SCHEMA more"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSwitch_TheRoleHasItsGrantsAndNoMore(t *testing.T) {
 	t.Parallel()
 	for what, url := range map[string]string{"shared": pgtest.URL(t), "own": pgtest.Database(t)} {
