@@ -15,6 +15,7 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -89,6 +90,31 @@ func TestConnect_TheServerRefuses(t *testing.T) {
 	standbyRefuses(t, server)
 }
 
+func TestConnect_APoolerRefuses(t *testing.T) {
+	t.Parallel()
+	server, err := pgx.ParseConfig(pgtest.EmptyDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooler, err := pgtemp.StartPooler(t.Context(), server.ConnString(), nil)
+	if errors.Is(err, pgtemp.ErrNoPooler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pooler.Stop() })
+	cfg, err := pgx.ParseConfig(pooler.URL(server.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf(" at %s/.s.PGSQL.%d; ", cfg.Host, cfg.Port)
+	const none = "no connection to the database: "
+	says(t, pooler.URL("nowhere"), none+`there is no database "nowhere"`+at+"create it, or correct the database in DATABASE_URL", "ls")
+	says(t, cfg.ConnString()+"&search_path=app", none+"unsupported startup parameter: search_path"+at+
+		"a pooler is there, which takes no such setting: leave it out of DATABASE_URL", "ls")
+}
+
 // standbyRefuses looks at leases where they can't be written.
 func standbyRefuses(t *testing.T, server *pgtemp.Server) {
 	t.Helper()
@@ -144,8 +170,9 @@ func passwordServer(t *testing.T) (*pgtemp.Server, *pgxpool.Pool, string) {
 
 func TestSchema_OfAnotherVersionIsNamed(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Owner(t, pgtest.Database(t))
 	pool := pgtest.Connect(t, url)
+	role := pgtest.Role(t, url, migrations.Grants).Config().ConnConfig.RuntimeParams["role"]
 	latest := migrations.Latest()
 	execute(t, pool, "ALTER TABLE gatepost.leases RENAME COLUMN transitions TO terms")
 	execute(t, pool, "INSERT INTO gatepost.schema_migrations (version_id, is_applied) VALUES ($1, true)", latest+1)
@@ -154,6 +181,8 @@ func TestSchema_OfAnotherVersionIsNamed(t *testing.T) {
 	says(t, url, newer, "run", "n", "--no-wait", "--", "true")
 	says(t, url, newer, "migrate", "down")
 	want(t, gatepost(t, url, "migrate", "status"), 0, "of a newer gatepost than this")
+	hidden := fmt.Sprintf("the database has another version of Gatepost's schema than this program's %d; its owner sees which: gatepost migrate status", latest)
+	says(t, url+"&role="+role, hidden, "ls")
 
 	execute(t, pool, "DELETE FROM gatepost.schema_migrations WHERE version_id > $1", latest-2)
 	says(t, url, fmt.Sprintf("the database has version %d of Gatepost's schema, and this program needs %d; run: gatepost migrate up", latest-2, latest), "ls")

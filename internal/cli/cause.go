@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -72,13 +73,31 @@ func (e *ConnectionError) refused(said *pgconn.PgError) cause {
 	case "28000": // invalid_authorization_specification
 		return cause{said.Message + at, "correct " + e.Source.place("user") + ", or pg_hba.conf of the server"}
 	case "3D000": // invalid_catalog_name
-		return cause{fmt.Sprintf("there is no database %q%s", e.Config.Database, at), "create it, or correct " + e.Source.place("dbname")}
+		return e.noDatabase(at)
+	case "08P01": // protocol_violation: PgBouncer knows no other
+		return e.refusedByPooler(said, at)
 	case "42501": // insufficient_privilege
 		return cause{said.Message + at, fmt.Sprintf("its owner can grant CONNECT to role %q", e.Config.User)}
 	case "53300": // too_many_connections
 		return cause{said.Message + at, "end some that are idle, or raise max_connections"}
 	case "57P03", "57P01": // cannot_connect_now, admin_shutdown
 		return cause{said.Message + at, "try again in a moment"}
+	default:
+		return cause{fmt.Sprintf("%s (SQLSTATE %s)%s", said.Message, said.Code, at), said.Hint}
+	}
+}
+
+func (e *ConnectionError) noDatabase(at string) cause {
+	return cause{fmt.Sprintf("there is no database %q%s", e.Config.Database, at), "create it, or correct " + e.Source.place("dbname")}
+}
+
+// refusedByPooler is what PgBouncer said, in its own words or in the server's.
+func (e *ConnectionError) refusedByPooler(said *pgconn.PgError, at string) cause {
+	switch {
+	case strings.HasPrefix(said.Message, "database ") && strings.HasSuffix(said.Message, " does not exist"):
+		return e.noDatabase(at)
+	case strings.HasPrefix(said.Message, "unsupported startup parameter"):
+		return cause{said.Message + at, "a pooler is there, which takes no such setting: leave it out of " + cmp.Or(e.Source.Name, "PGOPTIONS")}
 	default:
 		return cause{fmt.Sprintf("%s (SQLSTATE %s)%s", said.Message, said.Code, at), said.Hint}
 	}

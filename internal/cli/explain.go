@@ -109,7 +109,7 @@ func notMigrated(err error) bool {
 func remedy(err *pgconn.PgError) string {
 	switch err.Code {
 	case "42501": // insufficient_privilege
-		if strings.Contains(err.Message, "gatepost") || strings.HasSuffix(err.Message, "for schema gatepost") {
+		if strings.Contains(err.Message, "gatepost") && !strings.HasPrefix(err.Message, "permission denied for database ") {
 			return "; the schema's owner gives a role what it needs: gatepost migrate grants ROLE | psql"
 		}
 		return "; ask the database's owner for that right, or use another role"

@@ -40,6 +40,8 @@ func TestExplain_IsOneLineForPeople(t *testing.T) {
 		},
 		"list: ERROR: permission denied for schema gatepost (SQLSTATE 42501); the schema's owner gives a role what it needs: gatepost migrate grants ROLE | psql": fmt.Errorf(
 			"list: %w", &pgconn.PgError{Severity: "ERROR", Message: "permission denied for schema gatepost", Code: "42501"}),
+		"list: ERROR: permission denied for database gatepost (SQLSTATE 42501); ask the database's owner for that right, or use another role": fmt.Errorf(
+			"list: %w", &pgconn.PgError{Severity: "ERROR", Message: "permission denied for database gatepost", Code: "42501"}),
 		"the database has no Gatepost schema, or an old one; run: gatepost migrate up": fmt.Errorf("x: %w", idem.ErrNotMigrated),
 		"the database has version 5 of Gatepost's schema, and this program needs 7; run: gatepost migrate up": fmt.Errorf(
 			"x: %w", &cli.SchemaError{Have: 5, Need: 7, Err: pglock.ErrNotMigrated}),

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -16,11 +18,14 @@ const notMigratedText = "the database has no Gatepost schema, or an old one; run
 // needs, and what to do.
 type SchemaError struct {
 	Have, Need int64 // Have is 0 when there is none, or one without a version
+	Hidden     bool  // this role may not read Have
 	Err        error // what failed for it; may be nil
 }
 
 func (e *SchemaError) Error() string {
 	switch {
+	case e.Hidden:
+		return fmt.Sprintf("the database has another version of Gatepost's schema than this program's %d; its owner sees which: gatepost migrate status", e.Need)
 	case e.Have == 0:
 		return notMigratedText
 	case e.Have < e.Need:
@@ -43,7 +48,10 @@ func WithSchema(ctx context.Context, pool *pgxpool.Pool, err error) error {
 		return err
 	}
 	have, failed := SchemaVersion(ctx, pool)
-	if failed != nil { // a role that may not read it
+	if pgErr, ok := errors.AsType[*pgconn.PgError](failed); ok && pgErr.Code == "42501" { // insufficient_privilege
+		return &SchemaError{Hidden: true, Need: migrations.Latest(), Err: err}
+	}
+	if failed != nil {
 		return err
 	}
 	return &SchemaError{Have: have, Need: migrations.Latest(), Err: err}
