@@ -62,7 +62,7 @@ func (s *service) attempt(ctx context.Context, attempt *idem.Attempt, req charge
 	if err != nil {
 		return idem.Reply{}, err // it may have happened all the same
 	}
-	reply, record := outcome(ctx, req, charged)
+	reply, record := s.outcome(ctx, req, charged)
 	if err := attempt.Finish(ctx, reply, record); err != nil {
 		return idem.Reply{}, err
 	}
@@ -79,7 +79,7 @@ func (s *service) lookUp(ctx context.Context, key idem.Key, req chargeRequest) (
 		return idem.Unknown, err
 	case found:
 		s.log.InfoContext(ctx, eventFound, "order", req.Order, "charge", charged.ID)
-		return idem.DoneWith(outcome(ctx, req, charged)), nil
+		return idem.DoneWith(s.outcome(ctx, req, charged)), nil
 	case s.provider.honoursKeys:
 		// The first call may still be on its way. It has the same key as the one that
 		// we make now, so that both are one charge, whichever comes first.
@@ -94,10 +94,10 @@ func (s *service) lookUp(ctx context.Context, key idem.Key, req chargeRequest) (
 }
 
 // outcome is what a charge leads to here: the reply, and the row that goes with it.
-func outcome(ctx context.Context, req chargeRequest, charged providerCharge) (idem.Reply, func(pgx.Tx) error) {
+func (s *service) outcome(ctx context.Context, req chargeRequest, charged providerCharge) (idem.Reply, func(pgx.Tx) error) {
 	reply := jsonReply(http.StatusCreated, chargeReply{Charge: charged.ID, Order: req.Order, Amount: charged.Amount})
 	return reply, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO charges (id, order_id, amount) VALUES ($1, $2, $3)`,
+		_, err := tx.Exec(ctx, `INSERT INTO `+s.charges+` (id, order_id, amount) VALUES ($1, $2, $3)`,
 			charged.ID, req.Order, charged.Amount)
 		return err
 	}

@@ -27,7 +27,7 @@ func (s *service) handleCharge(w http.ResponseWriter, r *http.Request) {
 	// What is checked before the claim must be as true for a retry as it was for the
 	// first request. That there is such an order is; that it isn't paid yet is not.
 	var known bool
-	err = s.pool.QueryRow(r.Context(), `SELECT EXISTS (SELECT FROM orders WHERE id = $1 AND account = $2)`,
+	err = s.pool.QueryRow(r.Context(), `SELECT EXISTS (SELECT FROM `+s.orders+` WHERE id = $1 AND account = $2)`,
 		req.Order, string(claim.Key.Scope)).Scan(&known)
 	switch {
 	case err != nil:

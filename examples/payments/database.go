@@ -5,101 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/cli"
-	"github.com/gatepost/gatepost/internal/pgtemp"
-	"github.com/gatepost/gatepost/migrations"
+	"github.com/gatepost/gatepost/internal/tempdb"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// database is a connection to one that has Gatepost's schema.
-type database struct {
-	pool  *pgxpool.Pool
-	close func()
-}
-
-// openDatabase connects to the database of url, or starts a temporary one and says so
-// on w. Tables without a schema in their name are those of schema.
-func openDatabase(ctx context.Context, url, schema string, w io.Writer) (*database, error) {
-	if url == "" {
-		url = os.Getenv("DATABASE_URL")
-	}
-	if url != "" {
-		return connect(ctx, url, schema)
+// openDatabase connects to the database of url, or starts a temporary one with Gatepost's
+// schema in it and says so on w. The caller calls done.
+func openDatabase(ctx context.Context, url string, w io.Writer) (pool *pgxpool.Pool, done func(), err error) {
+	if source := cli.SourceOf(url); source.URL != "" {
+		pool, err := source.Connect(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return pool, pool.Close, nil
 	}
 	fmt.Fprintln(w, "No --database-url: starting a temporary PostgreSQL, gone at the end.")
-	server, err := pgtemp.Start(ctx, nil)
+	db, err := tempdb.Start(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	db, err := connect(ctx, server.URL(""), schema)
-	if err != nil {
-		return nil, errors.Join(err, server.Stop())
-	}
-	closePool := db.close
-	db.close = func() { closePool(); _ = server.Stop() }
-	if err := migrations.Up(ctx, db.pool); err != nil {
-		db.close()
-		return nil, err
-	}
-	return db, nil
+	return db.Pool, db.Close, nil
 }
 
-func connect(ctx context.Context, url, schema string) (*database, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, cli.UsageError{Err: err}
-	}
-	cfg.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return &database{pool: pool, close: pool.Close}, nil
+// tables are the service's, named in SQL with their schema: a search_path would have to be
+// a session's, and poolers refuse that.
+type tables struct{ schema, orders, charges string }
+
+func tablesIn(schema string) tables {
+	in := func(table string) string { return pgx.Identifier{schema, table}.Sanitize() }
+	return tables{schema: schema, orders: in("orders"), charges: in("charges")}
 }
 
-// createTables makes the service's tables where they are missing. A database without
-// Gatepost's schema is refused before anything is made.
-func createTables(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	var missing bool
-	err := pool.QueryRow(ctx, `SELECT to_regclass('gatepost.idempotency_keys') IS NULL`).Scan(&missing)
+// create makes them where they are missing, and the schema too, which takes a role that may
+// do so. A database without Gatepost's schema is refused before anything is made.
+func (t tables) create(ctx context.Context, pool *pgxpool.Pool) error {
+	quoted := pgx.Identifier{t.schema}.Sanitize()
+	var noGatepost, noSchema bool
+	err := pool.QueryRow(ctx, `SELECT to_regclass('gatepost.idempotency_keys') IS NULL, to_regnamespace($1) IS NULL`, quoted).Scan(&noGatepost, &noSchema)
 	if err != nil {
 		return err
 	}
-	if missing {
+	if noGatepost {
 		return idem.ErrNotMigrated
 	}
-	_, err = pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize()+`;
-		CREATE TABLE IF NOT EXISTS orders (
+	if noSchema {
+		if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+quoted); err != nil {
+			return err
+		}
+	}
+	_, err = pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS `+t.orders+` (
 			id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 			account text   NOT NULL,
 			amount  bigint NOT NULL CHECK (amount > 0)
 		);
-		CREATE TABLE IF NOT EXISTS charges (
+		CREATE TABLE IF NOT EXISTS `+t.charges+` (
 			id       text   PRIMARY KEY,
-			order_id bigint NOT NULL REFERENCES orders (id),
+			order_id bigint NOT NULL REFERENCES `+t.orders+` (id),
 			amount   bigint NOT NULL
 		)`)
 	return err
 }
 
-// dropTables removes what a demo made: its schema, and the keys of its account.
-func dropTables(ctx context.Context, pool *pgxpool.Pool, schema, account string) error {
+// drop removes what a demo made: the schema, and the keys of its account.
+func (t tables) drop(ctx context.Context, pool *pgxpool.Pool, account string) error {
 	// The demo's ctx is over when somebody pressed Ctrl-C.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, keys := pool.Exec(ctx, `DELETE FROM gatepost.idempotency_keys WHERE scope = $1`, account)
-	_, tables := pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{schema}.Sanitize()+" CASCADE")
-	if err := errors.Join(keys, tables); err != nil {
-		return fmt.Errorf("the schema %s may be left, drop it by hand: %w", schema, err)
+	_, schema := pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{t.schema}.Sanitize()+" CASCADE")
+	if err := errors.Join(keys, schema); err != nil {
+		return fmt.Errorf("the schema %s may be left, drop it by hand: %w", t.schema, err)
 	}
 	return nil
 }

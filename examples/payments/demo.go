@@ -61,7 +61,8 @@ was not charged exactly once.`,
 type demo struct {
 	demoOptions
 	pool             *pgxpool.Pool
-	schema, account  string
+	tables           tables
+	account          string
 	ledger           string // the provider's file
 	provider, server *child
 	providerAt       string // URLs, the same after a restart
@@ -83,13 +84,13 @@ func runDemo(ctx context.Context, out io.Writer, opts demoOptions) error {
 	out = &cancellingWriter{w: out, cancel: cancel}
 
 	suffix := strings.ToLower(rand.Text()[:8])
-	d := &demo{demoOptions: opts, schema: "gatepost_payments_" + suffix, account: "demo-" + suffix, timeline: newTimeline(out)}
-	db, err := openDatabase(ctx, opts.url, d.schema, out)
+	d := &demo{demoOptions: opts, tables: tablesIn("gatepost_payments_" + suffix), account: "demo-" + suffix, timeline: newTimeline(out)}
+	pool, done, err := openDatabase(ctx, opts.url, out)
 	if err != nil {
 		return err
 	}
-	defer db.close()
-	d.pool = db.pool
+	defer done()
+	d.pool = pool
 	err = d.playAndCleanUp(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause // whatever it looked like where it was noticed
@@ -105,14 +106,14 @@ func (d *demo) playAndCleanUp(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	d.ledger = filepath.Join(dir, "ledger.jsonl")
-	if err := createTables(ctx, d.pool, d.schema); err != nil {
+	if err := d.tables.create(ctx, d.pool); err != nil {
 		return err
 	}
 	err = d.play(ctx)
 	for _, c := range []*child{d.client, d.server, d.provider} {
 		c.kill()
 	}
-	return errors.Join(err, dropTables(ctx, d.pool, d.schema, d.account))
+	return errors.Join(err, d.tables.drop(ctx, d.pool, d.account))
 }
 
 // startProvider starts it, or starts it again where it was and with what it had booked.
@@ -129,7 +130,7 @@ func (d *demo) startProvider(ctx context.Context, args ...string) (err error) {
 // startServer starts the service, or starts it again where it was.
 func (d *demo) startServer(ctx context.Context, args ...string) (err error) {
 	args = append([]string{
-		"serve", "--schema", d.schema, "--lease", d.lease.String(),
+		"serve", "--schema", d.tables.schema, "--lease", d.lease.String(),
 		"--provider", d.providerAt, "--listen", address(d.serverAt), fmt.Sprintf("--naive=%t", d.naive),
 	}, args...)
 	// A command line can be read by everybody on the machine, an environment can't.

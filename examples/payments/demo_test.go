@@ -14,7 +14,7 @@ import (
 
 func TestDemo_ChargesEachPurchaseOnce(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	r := runProgram(t, "demo", "--database-url", url)
 	if r.code != 0 || r.stderr != "" || !strings.HasSuffix(r.stdout, "\nexactly once: yes\n") {
 		t.Fatalf("exit code %d, %s; it printed\n%s", r.code, r.stderr, r.stdout)
@@ -51,7 +51,7 @@ func TestDemo_ChargesEachPurchaseOnce(t *testing.T) {
 
 func TestDemo_ChargesMoreThanOnceWithoutIdempotency(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	r := runProgram(t, "demo", "--naive", "--database-url", url)
 	if r.code != 1 || !strings.HasPrefix(r.stderr, "payments: not every purchase was charged exactly once: 7 purchases, ") ||
 		!strings.HasSuffix(r.stdout, "\nexactly once: no\n") {

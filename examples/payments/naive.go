@@ -23,7 +23,7 @@ func (s *service) naiveOrder(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	account, _ := accountOf(r)
-	err := s.pool.QueryRow(r.Context(), `INSERT INTO orders (account, amount) VALUES ($1, $2) RETURNING id`,
+	err := s.pool.QueryRow(r.Context(), `INSERT INTO `+s.orders+` (account, amount) VALUES ($1, $2) RETURNING id`,
 		string(account), o.Amount).Scan(&o.ID)
 	if err != nil {
 		s.refuse(w, r, err)
@@ -44,7 +44,7 @@ func (s *service) naiveCharge(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	_, err = s.pool.Exec(r.Context(), `INSERT INTO charges (id, order_id, amount) VALUES ($1, $2, $3)`,
+	_, err = s.pool.Exec(r.Context(), `INSERT INTO `+s.charges+` (id, order_id, amount) VALUES ($1, $2, $3)`,
 		charged.ID, req.Order, charged.Amount)
 	if err != nil {
 		s.refuse(w, r, err)

@@ -26,7 +26,7 @@ func (s *service) placeOrder(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	account, _ := accountOf(r) // authenticated
-	err := idem.Tx(r.Context()).QueryRow(r.Context(), `INSERT INTO orders (account, amount) VALUES ($1, $2) RETURNING id`,
+	err := idem.Tx(r.Context()).QueryRow(r.Context(), `INSERT INTO `+s.orders+` (account, amount) VALUES ($1, $2) RETURNING id`,
 		string(account), o.Amount).Scan(&o.ID)
 	if err != nil {
 		idemhttp.WriteError(w, fmt.Errorf("place order: %w", err)) // rolled back, and not stored

@@ -53,7 +53,7 @@ func (d *demo) introduce(ctx context.Context) error {
 	d.printf(`PostgreSQL %s; scratch schema %s, dropped at the end.
 Clients place orders and charge them, %s. Client, service and
 provider are processes, and what is killed is really killed.
-`, version, d.schema, how)
+`, version, d.tables.schema, how)
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (d *demo) totals(ctx context.Context) (orders, charges int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM orders`).Scan(&orders)
+	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM `+d.tables.orders).Scan(&orders)
 	return orders, len(all), err
 }
 
@@ -142,7 +142,7 @@ func (d *demo) differing(ctx context.Context) (differ int, err error) {
 	for _, c := range all {
 		known[c.ID]++
 	}
-	rows, err := d.pool.Query(ctx, `SELECT id FROM charges`)
+	rows, err := d.pool.Query(ctx, `SELECT id FROM `+d.tables.charges)
 	if err != nil {
 		return 0, err
 	}

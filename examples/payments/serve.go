@@ -25,6 +25,7 @@ const (
 
 // service is the API: orders in its database, and charges at the provider.
 type service struct {
+	tables
 	pool     *pgxpool.Pool
 	store    *idem.Store
 	once     *idemhttp.Middleware
@@ -46,12 +47,12 @@ func serveCommand(p *process) *cobra.Command {
 		Short: "The service: POST /orders, POST /charges",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := openDatabase(cmd.Context(), opts.url, opts.schema, cmd.ErrOrStderr())
+			pool, done, err := openDatabase(cmd.Context(), opts.url, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			defer db.close()
-			return serve(cmd.Context(), db.pool, opts, p.log(cmd))
+			defer done()
+			return serve(cmd.Context(), pool, opts, p.log(cmd))
 		},
 	}
 	flags := cmd.Flags()
@@ -66,12 +67,12 @@ func serveCommand(p *process) *cobra.Command {
 }
 
 func serve(ctx context.Context, pool *pgxpool.Pool, opts serveOptions, log *slog.Logger) error {
-	if err := createTables(ctx, pool, opts.schema); err != nil {
-		return err
-	}
 	s, err := newService(pool, opts, log)
 	if err != nil {
 		return err
+	}
+	if err := s.create(ctx, pool); err != nil {
+		return errors.Join(err, s.store.Close(context.WithoutCancel(ctx)))
 	}
 	h := s.routes()
 	if opts.naive {
@@ -99,7 +100,7 @@ func newService(pool *pgxpool.Pool, opts serveOptions, log *slog.Logger) (*servi
 	provider := &peer{
 		url: opts.provider, http: &http.Client{Timeout: chargeTimeout}, honoursKeys: !opts.ignoresKeys,
 	}
-	return &service{pool: pool, store: store, once: once, provider: provider, log: log}, err
+	return &service{tables: tablesIn(opts.schema), pool: pool, store: store, once: once, provider: provider, log: log}, err
 }
 
 func (s *service) routes() http.Handler {

@@ -44,15 +44,16 @@ func openShop(t *testing.T, url string, honoursKeys bool) *shop {
 // instance is another service on the same database.
 func instance(t *testing.T, url string, provider *peer) *service {
 	t.Helper()
-	db, err := openDatabase(t.Context(), url, "payments", io.Discard)
+	pool, done, err := openDatabase(t.Context(), url, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(db.close)
-	if err := createTables(t.Context(), db.pool, "payments"); err != nil {
+	t.Cleanup(done)
+	own := tablesIn("payments")
+	if err := own.create(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	store, err := idem.New(db.pool, idem.Config{Lease: 20 * time.Second})
+	store, err := idem.New(pool, idem.Config{Lease: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func instance(t *testing.T, url string, provider *peer) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &service{pool: db.pool, store: store, once: once, provider: provider, log: slog.New(slog.DiscardHandler)}
+	return &service{tables: own, pool: pool, store: store, once: once, provider: provider, log: slog.New(slog.DiscardHandler)}
 }
 
 // ask sends a request to an instance. Fields of header are "name: value".
@@ -105,7 +106,7 @@ func (p *shop) lapse() {
 func (p *shop) wantCharges(booked, stored int) {
 	p.t.Helper()
 	var n int
-	if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM charges`).Scan(&n); err != nil {
+	if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM `+p.charges).Scan(&n); err != nil {
 		p.t.Fatal(err)
 	}
 	if got := len(p.provider.ledger.all()); got != booked || n != stored {
@@ -122,7 +123,7 @@ func wantReply(t *testing.T, w *httptest.ResponseRecorder, status int, replayed 
 
 func TestCharge_RefusesWhatItCantDoBeforeItClaims(t *testing.T) {
 	t.Parallel()
-	p := openShop(t, pgtest.Database(t), true)
+	p := openShop(t, pgtest.Creator(t, pgtest.Database(t)), true)
 	p.placeOrder()
 	for what, c := range map[string]struct {
 		body   string
@@ -158,7 +159,7 @@ func TestCharge_RefusesWhatItCantDoBeforeItClaims(t *testing.T) {
 // An instance that was stopped, was taken over and wakes up has nothing to say.
 func TestCharge_OfAnInstanceThatWasTakenOverIsAnsweredLater(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	p := openShop(t, url, true)
 	p.placeOrder()
 	other := instance(t, url, p.service.provider)
@@ -181,7 +182,7 @@ func TestCharge_OfAnInstanceThatWasTakenOverIsAnsweredLater(t *testing.T) {
 
 func TestCharge_GoesOnWhenTheClientHangsUp(t *testing.T) {
 	t.Parallel()
-	p := openShop(t, pgtest.Database(t), true)
+	p := openShop(t, pgtest.Creator(t, pgtest.Database(t)), true)
 	p.placeOrder()
 	ctx, hangUp := context.WithCancel(t.Context())
 	inner := p.provider.routes()
@@ -204,7 +205,7 @@ func TestCharge_AsksTheProviderBeforeItTriesAgain(t *testing.T) {
 	for what, booked := range map[string]bool{"it had charged": true, "it had not": false} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			p := openShop(t, pgtest.Database(t), true)
+			p := openShop(t, pgtest.Creator(t, pgtest.Database(t)), true)
 			p.placeOrder()
 			inner := p.provider.routes()
 			p.answerWith(func(w http.ResponseWriter, r *http.Request) {
@@ -232,7 +233,7 @@ func TestCharge_AsksTheProviderBeforeItTriesAgain(t *testing.T) {
 // With a provider that ignores keys, nothing found does not mean that nothing happens.
 func TestCharge_StaysInProgressWhileNobodyKnows(t *testing.T) {
 	t.Parallel()
-	p := openShop(t, pgtest.Database(t), false)
+	p := openShop(t, pgtest.Creator(t, pgtest.Database(t)), false)
 	p.placeOrder()
 	inner := p.provider.routes()
 	p.answerWith(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
