@@ -154,7 +154,7 @@ func TestDown_EachStepUndoesItsUp(t *testing.T) {
 // constraint of an older version refuses.
 func TestDown_WhateverTheRowsAre(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
+	pool := pgtest.Connect(t, pgtest.Owner(t, pgtest.Database(t)))
 	_, err := pool.Exec(t.Context(), `INSERT INTO gatepost.leases (name, token, acquired_at, renewed_at, expires_at, transitions)
 		VALUES ('n', 1, clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 minute', 1)`)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestUp_RefusesWhatAnotherToolMade(t *testing.T) {
 	if other, err := migrations.OtherTool(t.Context(), pool); !other || err != nil {
 		t.Errorf("OtherTool is %v, %v", other, err)
 	}
-	if other, err := migrations.OtherTool(t.Context(), pgtest.Connect(t, pgtest.Database(t))); other || err != nil {
+	if other, err := migrations.OtherTool(t.Context(), pgtest.Connect(t, pgtest.Owner(t, pgtest.Database(t)))); other || err != nil {
 		t.Errorf("OtherTool of a database that was migrated is %v, %v", other, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func TestBench_PrintsATable(t *testing.T) {
 	t.Parallel()
-	r := gatepost(t, pgtest.URL(t), "bench", "replay", "try", "--pairs", "3", "--block", "8")
+	r := gatepost(t, pgtest.Creator(t, pgtest.URL(t)), "bench", "replay", "try", "--pairs", "3", "--block", "8")
 	for _, part := range []string{
 		"3 pairs, 8 operations a block", "synchronous_commit on",
 		"ROW", "BAR  RATIO  SPREAD", "replay of a stored reply", " to ",
@@ -26,7 +26,7 @@ func TestBench_PrintsATable(t *testing.T) {
 
 func TestBench_JSON(t *testing.T) {
 	t.Parallel()
-	r := gatepost(t, pgtest.URL(t), "bench", "fenced", "--json", "--pairs", "3", "--block", "8")
+	r := gatepost(t, pgtest.Creator(t, pgtest.URL(t)), "bench", "fenced", "--json", "--pairs", "3", "--block", "8")
 	want(t, r, 0, "")
 	var report bench.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
@@ -39,7 +39,7 @@ func TestBench_JSON(t *testing.T) {
 
 func TestBench_FailAboveIsForCI(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.Creator(t, pgtest.URL(t))
 	args := []string{"bench", "replay", "--pairs", "1", "--block", "8", "--fail-above"}
 	r := gatepost(t, url, append(args, "0.001")...)
 	if r.code != 1 || !strings.Contains(r.stderr, "more than 0.001 times the bar: replay (ratio)") {

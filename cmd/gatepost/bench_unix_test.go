@@ -15,7 +15,7 @@ import (
 // Ctrl-C in the middle leaves no schema, lease or key behind.
 func TestBench_InterruptedCleansUp(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	pool := pgtest.Connect(t, url)
 	self, err := os.Executable()
 	if err != nil {

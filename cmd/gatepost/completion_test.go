@@ -26,7 +26,7 @@ func completions(t *testing.T, url string, words ...string) []string {
 
 func TestCompletion_OffersWhatIsInTheDatabase(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	pool := leases(t, url)
 	put(t, pool, leaseRow{name: "b/\x1b[2J", holder: "h", token: 1, left: time.Hour})
 	someKeys(t, url)

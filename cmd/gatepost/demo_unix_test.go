@@ -17,7 +17,7 @@ import (
 
 func TestDemo_ComesOutAsPromised(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	r := gatepost(t, url, "demo", "--ttl", "1s")
 	if r.code != 0 || r.stderr != "" {
 		t.Fatalf("exit code %d, %s; it printed\n%s", r.code, r.stderr, r.stdout)
@@ -51,7 +51,7 @@ func TestDemo_StartsATemporaryServer(t *testing.T) {
 
 func TestDemo_LeavesNothingOnCtrlC(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	cmd := program(t, url, "demo", "--ttl", "5m")
 	next := lines(t, cmd)
 	for line := next(); !strings.Contains(line, " s  IS STOPPED (SIGSTOP)"); line = next() {

@@ -12,7 +12,7 @@ import (
 func TestDoctor_HasColoursOnATerminal(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	execute(t, pgtest.Connect(t, url), "ALTER TABLE gatepost.leases SET UNLOGGED")
+	execute(t, pgtest.Connect(t, pgtest.Owner(t, url)), "ALTER TABLE gatepost.leases SET UNLOGGED")
 	term := newTerminal(t, 50, 60)
 	cmd := program(t, url, "doctor", "--timeout", "1m")
 	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=")

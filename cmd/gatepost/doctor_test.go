@@ -68,8 +68,7 @@ NOTE     fillfactor: gatepost.leases
 func TestDoctor_JSONHasAllChecks(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	pool := pgtest.Connect(t, url)
-	execute(t, pool, "ALTER TABLE gatepost.leases SET UNLOGGED")
+	execute(t, pgtest.Connect(t, pgtest.Owner(t, url)), "ALTER TABLE gatepost.leases SET UNLOGGED")
 	r := gatepost(t, url, "doctor", "--timeout", "1m", "--json")
 	if r.code != 1 || strings.Contains(r.stdout, "null") {
 		t.Errorf("it printed %q, exit code %d", r.stdout, r.code)

@@ -10,7 +10,7 @@ import (
 
 func TestGuard_AddLsRemove(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	pool := pgtest.Connect(t, url)
 	execute(t, pool, `CREATE TABLE accounts (id int); CREATE SCHEMA "My";
 		CREATE TABLE "My"."Lines" (lease text, v int) PARTITION BY LIST (v); CREATE TABLE "My".one PARTITION OF "My"."Lines" FOR VALUES IN (1)`)
@@ -77,7 +77,7 @@ func TestGuard_ChangesAllTablesOrNone(t *testing.T) {
 
 func TestMigrate_DownRefusesWhileATableIsGuarded(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Owner(t, pgtest.Database(t))
 	pool := pgtest.Connect(t, url)
 	execute(t, pool, `CREATE TABLE a (id int)`)
 	want(t, gatepost(t, url, "guard", "add", "a", "--lease", "x"), 0, "")

@@ -43,7 +43,8 @@ func withJSON(t *testing.T, url string) map[string][]string {
 // 3339 and UTC.
 func TestJSON_HasTheSameHabitsEverywhere(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
+	owner := pgtest.Owner(t, url)
 	arguments := withJSON(t, url)
 	for _, path := range append(pathsWithJSON(rootCommand()), "migrate down") { // after which there is nothing to print
 		args, known := arguments[path]
@@ -53,9 +54,11 @@ func TestJSON_HasTheSameHabitsEverywhere(t *testing.T) {
 		case path == "migrate down" && later:
 			delete(arguments, path)
 		case path == "migrate down":
-			checkHabits(t, path, gatepost(t, url, "migrate", "down", "--force", "--json"))
+			checkHabits(t, path, gatepost(t, owner, "migrate", "down", "--force", "--json"))
 		case !known:
 			t.Errorf("%s has --json, and no arguments here", path)
+		case strings.HasPrefix(path, "migrate "):
+			checkHabits(t, path, gatepost(t, owner, append(append(strings.Fields(path), args...), "--json")...))
 		default:
 			checkHabits(t, path, gatepost(t, url, append(append(strings.Fields(path), args...), "--json")...))
 		}

@@ -248,5 +248,5 @@ func beginFenced(t *testing.T, lease *pglock.Lease) (pid uint32) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx.Conn().PgConn().PID()
+	return pgtest.Backend(t, tx)
 }

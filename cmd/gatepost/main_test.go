@@ -83,7 +83,7 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 
 func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Owner(t, pgtest.Database(t))
 	client, err := pglock.New(pgtest.Connect(t, url), pglock.Config{Holder: "web-1"})
 	if err != nil {
 		t.Fatal(err)

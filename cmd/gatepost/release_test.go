@@ -41,7 +41,8 @@ func TestRelease_TakesALeaseFromALiveHolder(t *testing.T) {
 	t.Parallel()
 	pool, name := pgtest.Pool(t), pgtest.Name(t)
 	lease := acquired(t, clientOn(t, pool, pglock.Config{Holder: "web-1", TTL: time.Hour}), name)
-	other := clientOn(t, pool, pglock.Config{Holder: "web-2", PollInterval: time.Hour})
+	direct := pgtest.Connect(t, pgtest.Direct(t, pgtest.URL(t))) // hears
+	other := clientOn(t, pool, pglock.Config{Holder: "web-2", PollInterval: time.Hour, Control: direct})
 	got := make(chan *pglock.Lease, 1)
 	go func() {
 		next, err := other.Acquire(t.Context(), name, nil)
@@ -97,7 +98,7 @@ func TestRelease_MeansOneAcquisitionOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, gatepost(t, url, "release", name, "--token", "7"), 1, "that was "+token+", and the name is free")
-	want(t, gatepost(t, url, "release", name, "--token", token), 0, "was free already, for 0.")
+	want(t, gatepost(t, url, "release", name, "--token", token), 0, "was free already, for ")
 
 	put(t, pool, leaseRow{name: name + "/lapsed", holder: "web-2", token: 9, age: time.Hour, left: -485 * time.Second})
 	want(t, gatepost(t, url, "release", name+"/lapsed", "--token", "9"), 0, "web-2 had let it expire 8 min ")
@@ -140,10 +141,10 @@ func TestRelease_LeavesInTheRowWhoDidIt(t *testing.T) {
 
 func TestRelease_WorksAtEachDefaultIsolation(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
-	pool := pgtest.Connect(t, url)
 	for i, level := range []string{"repeatable read", "serializable"} {
-		execute(t, pool, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = `+"''"+level+"''"+`', current_database()); END $$`)
+		url := pgtest.Database(t) // and no session of before
+		pool := pgtest.Connect(t, url)
+		execute(t, pgtest.Connect(t, pgtest.Owner(t, url)), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = `+"''"+level+"''"+`', current_database()); END $$`)
 		put(t, pool, leaseRow{name: level, holder: "h", token: int64(i) + 1, left: time.Hour})
 		want(t, gatepost(t, url, "release", level, "--token", strconv.Itoa(i+1)), 0, "is free; h, who had it")
 	}
@@ -232,17 +233,19 @@ func TestRelease_SaysWhichRightIsMissing(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t)
 	pool := pgtest.Connect(t, database)
+	owner := pgtest.Connect(t, pgtest.Owner(t, database))
 	role := "gatepost_test_release_" + strings.ToLower(pgtest.Name(t)[len(t.Name())+1:])
-	execute(t, pool, `CREATE ROLE `+role+` LOGIN`)
+	execute(t, owner, `CREATE ROLE `+role+` LOGIN`)
+	execute(t, owner, `GRANT CONNECT ON DATABASE `+owner.Config().ConnConfig.Database+` TO `+role)
 	t.Cleanup(func() {
 		for _, sql := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
-			if _, err := pool.Exec(context.Background(), sql); err != nil {
+			if _, err := owner.Exec(context.Background(), sql); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	execute(t, pool, `GRANT USAGE ON SCHEMA gatepost TO `+role)
-	execute(t, pool, `GRANT SELECT ON ALL TABLES IN SCHEMA gatepost TO `+role)
+	execute(t, owner, `GRANT USAGE ON SCHEMA gatepost TO `+role)
+	execute(t, owner, `GRANT SELECT ON ALL TABLES IN SCHEMA gatepost TO `+role)
 	u, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)
@@ -253,10 +256,10 @@ func TestRelease_SaysWhichRightIsMissing(t *testing.T) {
 	beginFenced(t, lease)
 	token := tokenText(lease.Token())
 	want(t, gatepost(t, as, "release", "n", "--token", token), 1, "permission denied for table leases (SQLSTATE 42501); ask the database's owner for that right")
-	execute(t, pool, `GRANT UPDATE ON gatepost.leases, gatepost.waiters TO `+role)
+	execute(t, owner, `GRANT UPDATE ON gatepost.leases, gatepost.waiters TO `+role)
 	r := gatepost(t, as, "release", "n", "--token", token, "--terminate")
 	want(t, r, 1, "a transaction of the last holder is still open")
 	want(t, r, 1, "this role may not see or end it; use a member of pg_read_all_stats and pg_signal_backend")
-	execute(t, pool, `GRANT pg_read_all_stats TO `+role)
+	execute(t, owner, `GRANT pg_read_all_stats TO `+role)
 	want(t, gatepost(t, as, "release", "n", "--token", token, "--terminate"), 1, "(SQLSTATE 42501)")
 }

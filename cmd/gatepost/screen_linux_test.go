@@ -221,7 +221,7 @@ func TestShow_FitsTheTerminal(t *testing.T) {
 func TestDemo_HasColoursOnATerminal(t *testing.T) {
 	t.Parallel()
 	term := newTerminal(t, 80, 100)
-	cmd := program(t, pgtest.Database(t), "demo", "--ttl", "500ms", "--records", "24")
+	cmd := program(t, pgtest.Creator(t, pgtest.Database(t)), "demo", "--ttl", "500ms", "--records", "24")
 	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=")
 	term.start(cmd)
 	if err := cmd.Wait(); err != nil {

@@ -22,7 +22,7 @@ import (
 
 func TestDemo_ComesOutAsPromised(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	r := runProgram(t, "demo", "--database-url", url, "--ttl", "1s")
 	if r.code != 0 || r.stderr != "" {
 		t.Fatalf("exit code %d, %s; it printed\n%s", r.code, r.stderr, r.stdout)
@@ -61,7 +61,7 @@ func TestDemo_LeavesNothingWhenItIsInterrupted(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.Database(t)
+			url := pgtest.Creator(t, pgtest.Database(t))
 			d := startDemo(t, "--database-url", url)
 			d.until("SIGSTOP")
 			d.signal(d.cmd.Process.Pid, sig)
@@ -85,7 +85,7 @@ func TestDemo_LeavesNoStoppedProcessWhenItIsKilled(t *testing.T) {
 
 func TestDemo_LeavesNothingWhenItsReaderGoesAway(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := pgtest.Creator(t, pgtest.Database(t))
 	d := startDemo(t, "--database-url", url, "--ttl", "300ms")
 	d.until("SIGSTOP")
 	if err := d.stdout.Close(); err != nil {
@@ -102,7 +102,7 @@ func TestDemo_FailsWhenItGoesAnotherWay(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
 		t.Run(sig.String()+" to A", func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.Database(t)
+			url := pgtest.Creator(t, pgtest.Database(t))
 			d := startDemo(t, "--database-url", url, "--ttl", "1s")
 			d.until("SIGSTOP")
 			for _, pid := range importers(t, d.printed.String()) {

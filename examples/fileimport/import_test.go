@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -188,6 +189,7 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 	empty := pgtest.EmptyDatabase(t)
 	good := write(t, "good.csv", "a,b\n1,2\n")
 	pool := pgtest.Connect(t, url)
+	elsewhere := strings.Replace(url, "/"+pool.Config().ConnConfig.Database, "/gatepost_none", 1)
 	if _, err := pool.Exec(t.Context(), `CREATE VIEW information_views AS SELECT 1 AS a, 2 AS b`); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +209,7 @@ func TestImport_BadInputIsOneClearLine(t *testing.T) {
 		{1, "doesn't look like CSV", []string{write(t, "prose.csv", "This is not a table at all.\nBye\n")}},
 		{1, "doesn't look like CSV", []string{write(t, "page.csv", "<html>\n<body></body>\n")}},
 		{1, "gatepost migrate up", []string{good, "--database-url", empty}},
-		{1, "correct the database in --database-url", []string{good, "--database-url", strings.Replace(url, "gatepost_test_", "gatepost_none_", 1)}},
+		{1, "correct the database in --database-url", []string{good, "--database-url", elsewhere}},
 		{1, "no connection", []string{good, "--database-url", "postgres://nobody@127.0.0.1:1/x?connect_timeout=2"}},
 		{2, "--key", []string{good, "--key", "line"}},
 		{2, "no column", []string{good, "--key", "natural:zz"}},
@@ -238,7 +240,7 @@ func TestImport_SaysThatARepairedFileIsANewOne(t *testing.T) {
 func TestImport_KeepsTextWhateverTheDatabasesDefault(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	pool := pgtest.Connect(t, url)
+	pool := pgtest.Connect(t, pgtest.Owner(t, url))
 	if _, err := pool.Exec(t.Context(), `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET client_encoding = latin1', current_database()); END$$`); err != nil {
 		t.Fatal(err)
 	}
@@ -264,13 +266,23 @@ func TestImport_ResultThatCantBePrintedIsAnError(t *testing.T) {
 
 func TestImport_WithoutPrivilegesChangesNothing(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
-	pool := pgtest.Connect(t, url)
-	role := "nobody_" + text(t, pool, `SELECT md5(random()::text)`)
-	if _, err := pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN"); err != nil {
+	database := pgtest.Database(t)
+	owner := pgtest.Connect(t, pgtest.Owner(t, database))
+	role := "nobody_" + text(t, owner, `SELECT md5(random()::text)`)
+	for _, sql := range []string{"CREATE ROLE " + role + " LOGIN", "GRANT CONNECT ON DATABASE " + owner.Config().ConnConfig.Database + " TO " + role} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		_, _ = owner.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role)
+		_, _ = owner.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role)
+	})
+	u, err := url.Parse(database)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role) })
-	r := runProgram(t, "import", birdstrikes, "--database-url", url+"&options=-c%20role%3D"+role)
+	u.User = url.User(role)
+	r := runProgram(t, "import", birdstrikes, "--database-url", u.String())
 	oneLineWith(t, r, 1, "permission denied", "gatepost migrate grants ROLE")
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 
 func config(t *testing.T, url string) *pgxpool.Config {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
+	cfg, err := pgxpool.ParseConfig(pgtest.Creator(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,11 +35,15 @@ func TestMain(m *testing.M) {
 type server struct {
 	settings map[string]string
 
-	once sync.Once
-	err  error
-	temp *pgtemp.Server
-	made atomic.Int64
+	once   sync.Once
+	err    error
+	temp   *pgtemp.Server
+	pooler *pgtemp.Pooler // what doctor looks through; nil: nothing
+	made   atomic.Int64
 }
+
+// poolers are those of all servers, by the directory of the server's socket.
+var poolers sync.Map
 
 func (s *server) start(tb testing.TB) *pgtemp.Server {
 	tb.Helper()
@@ -50,8 +55,22 @@ func (s *server) start(tb testing.TB) *pgtemp.Server {
 }
 
 func (s *server) open(ctx context.Context) (err error) {
-	if s.temp, err = pgtemp.Start(ctx, &pgtemp.Options{Settings: s.settings}); err != nil {
+	settings := maps.Clone(s.settings)
+	if pgtest.Pooled() {
+		settings["max_connections"] = "600" // a pooler keeps them for a while
+	}
+	if s.temp, err = pgtemp.Start(ctx, &pgtemp.Options{Settings: settings}); err != nil {
 		return err
+	}
+	if pgtest.Pooled() {
+		if s.pooler, err = pgtemp.StartPooler(ctx, s.temp.URL(""), &pgtemp.PoolerOptions{Ready: 2}); err != nil {
+			return err
+		}
+		at, err := pgx.ParseConfig(s.temp.URL(""))
+		if err != nil {
+			return err
+		}
+		poolers.Store(at.Host, s.pooler)
 	}
 	if err := execute(ctx, s.temp.URL(""), "CREATE DATABASE migrated TEMPLATE template0"); err != nil {
 		return err
@@ -68,7 +87,11 @@ func (s *server) stop() error {
 	if s.temp == nil {
 		return nil
 	}
-	return s.temp.Stop()
+	var err error
+	if s.pooler != nil {
+		err = s.pooler.Stop()
+	}
+	return errors.Join(err, s.temp.Stop())
 }
 
 // database is the URL of a migrated database of the test's own.
@@ -123,15 +146,38 @@ func patient() doctor.Options { return doctor.Options{Timeout: time.Minute} }
 
 func examine(tb testing.TB, url string, opts doctor.Options) *doctor.Report {
 	tb.Helper()
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	cfg, pooled := through(tb, url)
 	report, err := doctor.Examine(tb.Context(), cfg, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	if pooled {
+		last := &report.Results[len(report.Results)-1]
+		if last.Check != "pooler" || len(last.Findings) != 1 || last.Findings[0].Severity != doctor.Note {
+			tb.Errorf("of the pooler it says %+v", *last)
+		}
+		last.Findings = nil
+	}
 	return report
+}
+
+// through is the configuration of a URL, through the pooler if there is one that takes it.
+func through(tb testing.TB, url string) (cfg *pgx.ConnConfig, pooled bool) {
+	tb.Helper()
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pooler, is := poolers.Load(cfg.Host)
+	if _, settings := cfg.RuntimeParams["options"]; !is || settings {
+		return cfg, false
+	}
+	user := cfg.User
+	if cfg, err = pgx.ParseConfig(pooler.(*pgtemp.Pooler).URL(cfg.Database)); err != nil {
+		tb.Fatal(err)
+	}
+	cfg.User = user
+	return cfg, true
 }
 
 // found lists a report's findings as "check severity object".
