@@ -184,23 +184,36 @@ func ExampleElector_Run() {
 // it has come.
 func ExampleAdvance() {
 	ctx := context.Background()
-	pool := pgtest.ExamplePool() // the resource's database
+	pool := pgtest.ExamplePool() // the resource's database, and here the lease's too
 	defer pool.Close()
 
-	if _, err := pool.Exec(ctx, "DELETE FROM gatepost.fences WHERE resource = 'warehouse/north'"); err != nil {
+	client, err := pglock.New(pool, pglock.Config{})
+	if err != nil {
 		panic(err)
 	}
+	defer client.Close(ctx)
+	var tokens []int64 // of two holders, one after the other
+	for range 2 {
+		lease, err := client.TryAcquire(ctx, "warehouse/north", nil)
+		if err != nil {
+			panic(err)
+		}
+		tokens = append(tokens, lease.Token())
+		if err := lease.Release(ctx); err != nil {
+			panic(err)
+		}
+	}
 
-	for _, token := range []int64{7, 8, 7} {
+	for _, holder := range []int{0, 1, 0} {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			return pglock.Advance(ctx, tx, "warehouse/north", token) // and the write
+			return pglock.Advance(ctx, tx, "warehouse/north", tokens[holder]) // and the write
 		})
-		fmt.Println(token, errors.Is(err, pglock.ErrFenced))
+		fmt.Println(holder, errors.Is(err, pglock.ErrFenced))
 	}
 	// Output:
-	// 7 false
-	// 8 false
-	// 7 true
+	// 0 false
+	// 1 false
+	// 0 true
 }
 
 // A transaction under several leases is refused when one of them is lost.
