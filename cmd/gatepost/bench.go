@@ -73,13 +73,19 @@ The exit code is 0 when everything could be measured, whatever came out.
 		ValidArgs: benchRowNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.opts.Rows = args
-			if cmd.Flags().Changed("scale") {
+			scaled := cmd.Flags().Changed("scale")
+			switch {
+			case b.floors && scaled:
+				return cli.UsageError{Err: errors.New("--floors and --scale measure different things: run one, then the other")}
+			case (b.floors || scaled) && cmd.Flags().Changed("fail-above"):
+				return cli.UsageError{Err: errors.New("--fail-above is about the rows' bars, which --floors and --scale have none of: leave it out, or them")}
+			case scaled:
 				return b.runScale(cmd)
-			}
-			if b.floors {
+			case b.floors:
 				return b.runFloors(cmd)
+			default:
+				return b.run(cmd)
 			}
-			return b.run(cmd)
 		},
 	}
 	flags := cmd.Flags()

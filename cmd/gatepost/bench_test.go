@@ -75,7 +75,30 @@ func TestBench_BadUseIsOneClearLine(t *testing.T) {
 	want(t, gatepost(t, url, "bench", "--pairs", "0"), 2, "--pairs must be at least 1")
 	want(t, gatepost(t, url, "bench", "--scale", "2"), 2, "--scale is a part of the full size, above 0 and up to 1")
 	want(t, gatepost(t, url, "bench", "try", "--scale", "1"), 2, "name no rows")
+	want(t, gatepost(t, url, "bench", "--floors", "--scale", "0.01"), 2, "run one, then the other")
+	for _, measure := range []string{"--floors", "--scale=0.01"} {
+		want(t, gatepost(t, url, "bench", measure, "--fail-above", "2"), 2, "leave it out, or them")
+	}
 	want(t, gatepost(t, pgtest.EmptyDatabase(t), "bench", "try"), 1, "run: gatepost migrate up")
+}
+
+// Where the server is on another machine, its processor time is not known; nor is the
+// client's on some systems.
+func TestBench_SaysNoProcessorTimeThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		from, to bench.Sample
+		want     string
+	}{
+		{bench.Sample{PerSecond: 1, ServerUS: 80, ClientUS: 40}, bench.Sample{PerSecond: 1, ServerUS: 90, ClientUS: 50}, "80 µs, 40 µs, then 90 µs, 50 µs"},
+		{bench.Sample{PerSecond: 1, ClientUS: 40}, bench.Sample{PerSecond: 1, ClientUS: 50}, "?, 40 µs, then ?, 50 µs"},
+		{bench.Sample{PerSecond: 1}, bench.Sample{PerSecond: 1}, ""},
+	} {
+		row := scaleTable([]bench.Growth{{From: c.from, To: c.to}}).Rows[0]
+		if got := row[len(row)-1].Text; got != c.want {
+			t.Errorf("%+v and %+v are %q, want %q", c.from, c.to, got, c.want)
+		}
+	}
 }
 
 func TestBench_HelpListsTheRows(t *testing.T) {

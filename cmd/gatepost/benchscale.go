@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gatepost/gatepost/internal/bench"
 	"github.com/gatepost/gatepost/internal/cli"
@@ -109,9 +111,20 @@ func scaleTable(rows []bench.Growth) cli.Table {
 		}
 		if r.To.PerSecond > 0 {
 			row[10].Text = fmt.Sprintf("%.0f, then %.0f", r.From.PerSecond, r.To.PerSecond)
-			row[11].Text = fmt.Sprintf("%.0f, %.0f µs, then %.0f, %.0f µs", r.From.ServerUS, r.From.ClientUS, r.To.ServerUS, r.To.ClientUS)
+			if r.From.ServerUS+r.From.ClientUS > 0 { // else it is not known here
+				row[11].Text = processors(r.From) + ", then " + processors(r.To)
+			}
 		}
 		table.Rows = append(table.Rows, row)
 	}
 	return table
+}
+
+// processors are the server's processor time and the client's, each if it is known.
+func processors(s bench.Sample) string {
+	known := make([]string, 0, 2)
+	for _, us := range []float64{s.ServerUS, s.ClientUS} {
+		known = append(known, cmp.Or(processor(us), "?"))
+	}
+	return strings.Join(known, ", ")
 }
