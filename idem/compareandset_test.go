@@ -11,6 +11,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -127,6 +128,7 @@ func TestCompareAndSet_TellsWhatIsMissing(t *testing.T) {
 		{map[string]any{"id": 1, "tenant": "b"}, idem.ErrNotFound},
 		{map[string]any{"id": 3}, idem.ErrNoVersion},
 		{map[string]any{"id": nil}, idem.ErrInvalidKey},
+		{map[string]any{"id": (*int)(nil)}, idem.ErrInvalidKey},
 		{map[string]any{"": 1}, idem.ErrInvalidKey},
 		{map[string]any{"id": 1, "version": 7}, idem.ErrInvalidKey},
 		{map[string]any{strings.Repeat("i", 64): 1}, idem.ErrInvalidKey},
@@ -161,6 +163,20 @@ func TestCompareAndSet_ChangesNothingWhereTheKeyFindsSeveralRows(t *testing.T) {
 	wantErr(t, err, idem.ErrNoUniqueKey)
 	if got := body(t, pool, u); got != "old 7" {
 		t.Errorf("the document is %q, want it unchanged", got)
+	}
+}
+
+// A trigger's own query that finds several rows says nothing of the key.
+func TestCompareAndSet_LeavesATriggersErrorAsItIs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	u := documents(t, pool)
+	name := pgx.Identifier{"public", u.Table[1][len(u.Table[1])-10:] + "_two"}.Sanitize()
+	exec(t, pool, `CREATE FUNCTION `+name+`() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM (SELECT generate_series(1, 2)); RETURN new; END $$`)
+	exec(t, pool, `CREATE TRIGGER two BEFORE UPDATE ON `+u.Table.Sanitize()+` FOR EACH ROW EXECUTE FUNCTION `+name+`()`)
+	_, err := idem.CompareAndSet(t.Context(), pool, u, 7)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != "21000" || errors.Is(err, idem.ErrNoUniqueKey) {
+		t.Errorf("%v, want the trigger's own error", err)
 	}
 }
 

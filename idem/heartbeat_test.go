@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -276,6 +277,51 @@ func TestClose_LosesWhatIsHeld(t *testing.T) {
 	release(t, a)
 	if r := rowOf(t, pool, key); r.State != 4 {
 		t.Errorf("row %+v", r)
+	}
+}
+
+// Nor does the store wait for a connection of its own that nobody answers.
+func TestClose_IsNotHeldUpByAConnectThatHangs(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*pgxpool.Config, func(context.Context) error){
+		"dial": func(cfg *pgxpool.Config, hang func(context.Context) error) {
+			dial := cfg.ConnConfig.DialFunc
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if err := hang(ctx); err != nil {
+					return nil, err
+				}
+				return dial(ctx, network, address)
+			}
+		},
+		"hook": func(cfg *pgxpool.Config, hang func(context.Context) error) {
+			cfg.AfterConnect = func(ctx context.Context, _ *pgx.Conn) error { return hang(ctx) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var down atomic.Bool
+			pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) {
+				change(cfg, func(ctx context.Context) error {
+					if !down.Load() {
+						return nil
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Minute): // for the fault to end, too
+					}
+					return errors.New("hung")
+				})
+			})
+			s := holder(t, pool, idem.Config{Lease: short})
+			a := claim(t, s, newKey(t))
+			down.Store(true)
+			soon(t, "the loss", a.Done())
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			if err := s.Close(ctx); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
 	}
 }
 

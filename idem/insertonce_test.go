@@ -201,6 +201,25 @@ func TestInsertOnce_AsksForARetryWhereTheSnapshotIsOld(t *testing.T) {
 
 // A key that is NULL is equal to no other, and would be inserted each time, however the
 // caller writes it.
+// Each column of the key counts: another tenant's row of the same number is another row.
+func TestInsertOnce_FindsTheRowOfTheWholeKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	id := table(t, pool, "tenant text, number int, note text, UNIQUE (tenant, number)")
+	exec(t, pool, "INSERT INTO "+id.Sanitize()+" VALUES ('a', 1, 'a1'), ('b', 2, 'b2'), ('a', 2, 'a2'), ('b', 1, 'b1')")
+	for _, tenant := range []string{"a", "b"} {
+		for _, number := range []int{1, 2} {
+			note, outcome, err := idem.InsertOnce(t.Context(), pool, idem.Insert{
+				Table: id, Columns: []string{"tenant", "number", "note"}, Values: []any{tenant, number, "new"},
+				Key: []string{"tenant", "number"}, Returning: []string{"note"},
+			}, pgx.RowTo[string])
+			if want := fmt.Sprint(tenant, number); err != nil || outcome != idem.Existed || note != want {
+				t.Errorf("the row of %s is %s, %s, %v", want, note, outcome, err)
+			}
+		}
+	}
+}
+
 func TestInsertOnce_RefusesEveryNull(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -187,7 +187,7 @@ func recovering(t *testing.T, s *idem.Store, key idem.Key, recovery func(context
 func TestBeginRecover_UnknownLapses(t *testing.T) {
 	t.Parallel()
 	pool, key := pgtest.Pool(t), newKey(t)
-	s := holder(t, pool, idem.Config{Lease: 300 * time.Millisecond})
+	s := holder(t, pool, idem.Config{Lease: short}) // which a busy machine renews
 	claim(t, holder(t, pool, idem.Config{}), key)
 	lapse(t, pool, key)
 	_, err := s.BeginRecover(t.Context(), key, fp, func(context.Context) (idem.Recovery, error) { return idem.Unknown, nil })
