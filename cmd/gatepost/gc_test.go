@@ -69,6 +69,28 @@ dead waiters            0     0
 	want(t, gatepost(t, pgtest.EmptyDatabase(t), "gc"), 1, "run: gatepost migrate up")
 }
 
+// It takes as many transactions as it needs, and no row more than it was told.
+func TestGC_GoesOnToItsLimit(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.Connect(t, url)
+	const n = 2500
+	execute(t, pool, `
+		INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, body_len, created_at, done_at, expires_at)
+		SELECT 'o', 's', n::text, 2, decode(repeat('ab', 32), 'hex'), 1, gen_random_uuid(), 1, 0, now(), now(), now() - interval '1 h' FROM generate_series(1, $1::int) AS n`, n)
+	execute(t, pool, `
+		INSERT INTO gatepost.leases (name, token, acquired_at, renewed_at, expires_at, transitions)
+		SELECT 'n' || n, n, now() - interval '10 d', now() - interval '10 d', now() - interval '9 d', 1 FROM generate_series(1, $1::int) AS n`, n)
+	want(t, gatepost(t, url, "gc", "--limit", "1500"), 0, "")
+	if got := counts(t, pool); got != [3]int{n - 1500, n - 1500, 0} {
+		t.Errorf("with --limit 1500 it left %v", got)
+	}
+	want(t, gatepost(t, url, "gc"), 0, "")
+	if got := counts(t, pool); got != [3]int{} {
+		t.Errorf("it left %v", got)
+	}
+}
+
 // A key and a name that somebody works with are skipped, and told.
 func TestGC_LeavesWhatIsLocked(t *testing.T) {
 	t.Parallel()

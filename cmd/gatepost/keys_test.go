@@ -147,6 +147,21 @@ func TestKeysLs_ReadsPastItsPages(t *testing.T) {
 	}
 }
 
+// A scope is looked for in each operation, however many there are.
+func TestKeysLs_FindsAScopeBehindManyOperations(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	execute(t, pgtest.Connect(t, url), `
+		INSERT INTO gatepost.idempotency_keys (operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, body_len, created_at, done_at, expires_at)
+		SELECT 'o' || lpad(n::text, 4, '0'), CASE WHEN n = 250 THEN 'last' ELSE 's' END, 'k', 2, decode(repeat('ab', 32), 'hex'), 1, gen_random_uuid(), 1, 0, now(), now(), now() + interval '1 h'
+		FROM generate_series(1, 250) AS n`)
+	for scope, lines := range map[string]int{"last": 2, "s": 250} {
+		if r := gatepost(t, url, "keys", "ls", "--limit", "0", "--scope", scope); strings.Count(r.stdout, "\n") != lines {
+			t.Errorf("of scope %s it printed %d lines, want %d", scope, strings.Count(r.stdout, "\n"), lines)
+		}
+	}
+}
+
 // What a page reads doesn't grow with the table: counted in rows, not in time, which only
 // an owner may, and only sessions that end tell.
 func TestKeys_ReadByThePrimaryKey(t *testing.T) {

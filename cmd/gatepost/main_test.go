@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/migrations"
@@ -78,7 +79,31 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &status); err != nil || len(status) != all || !status[all-1].Applied {
 		t.Errorf("status --json printed %q (%v)", r.stdout, err)
 	}
+	execute(t, pgtest.Connect(t, url), "DELETE FROM gatepost.schema_migrations WHERE version_id = $1", all)
+	r = gatepost(t, url, "migrate", "status")
+	want(t, r, 1, fmt.Sprintf("1 of %d migrations are missing; run: gatepost migrate up", all))
+	execute(t, pgtest.Connect(t, url), "INSERT INTO gatepost.schema_migrations (version_id, is_applied) VALUES ($1, true)", all)
 	want(t, gatepost(t, "", "migrate", "down", "--database-url", url), 0, applied(0, -all))
+}
+
+// A holder that is gone is no reason to keep the tables.
+func TestMigrate_DownMindsNoLeaseThatLapsed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	put(t, pgtest.Connect(t, pgtest.Owner(t, url)), leaseRow{name: "lapsed", holder: "web-1", token: 1, age: time.Hour, left: -time.Minute})
+	want(t, gatepost(t, pgtest.Owner(t, url), "migrate", "down"), 0, applied(0, -int(migrations.Latest())))
+}
+
+// What there is none of is told beside the output, where a script would take it for a row.
+func TestLists_OfNothingPrintNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	for _, list := range []string{"ls", "ls --all", "keys ls", "guard ls"} {
+		r := gatepost(t, url, strings.Fields(list)...)
+		if r.code != 0 || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", list, r.code, r.stdout, r.stderr)
+		}
+	}
 }
 
 func TestMigrate_DownRefusesWhileALeaseIsHeld(t *testing.T) {

@@ -34,6 +34,15 @@ func TestRun_KeepsTheCommandsExitCode(t *testing.T) {
 	}
 }
 
+// What there is to say is no part of the command's output, and changes nothing of its code.
+func TestRun_KeepsTheCodeOfACommandThatLeavesProcesses(t *testing.T) {
+	t.Parallel()
+	r := runs(t, pgtest.Name(t), "--", "sh", "-c", "sleep 60 >&- 2>&- & echo out; exit 3")
+	if r.code != 3 || r.stdout != "out\n" || !strings.HasPrefix(r.stderr, "gatepost: the command left a process behind") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+	}
+}
+
 func TestRun_ACommandThatCannotRunTakesNoLease(t *testing.T) {
 	t.Parallel()
 	name := pgtest.Name(t)
@@ -47,8 +56,8 @@ func TestRun_ACommandThatCannotRunTakesNoLease(t *testing.T) {
 	want(t, runs(t, name, "--", file), 127, "gatepost: can't run "+file+": no such file")
 	want(t, gatepost(t, pgtest.URL(t), "show", name), 0, "STATE     free for")
 	// And one that shells run.
-	write(t, file, "echo a script without a first line; exit 5")
-	want(t, runs(t, name, "--", file), 5, "a script without a first line")
+	write(t, file, `echo "a script without a first line, of $#: $1|$2"; exit 5`)
+	want(t, runs(t, name, "--", file, "a b", ""), 5, "a script without a first line, of 2: a b|\n")
 }
 
 func write(t *testing.T, file, text string) {
@@ -72,6 +81,7 @@ func TestRun_BadUseIsOneClearLine(t *testing.T) {
 		{"the command comes behind --: gatepost run n --no-wait --ttl 9s -- ls -l '/a b' 'it'\\''s' ''", []string{"--ttl", "9s", "n", "--no-wait", "ls", "-l", "/a b", "it's", ""}},
 		{"the command comes behind --: gatepost run n -- echo -- hi", []string{"n", "echo", "--", "hi"}},
 		{"the command comes behind --: gatepost run n -- echo hi", []string{"--", "n", "echo", "hi"}},
+		{"gatepost run n --database-url ... -- echo hi", []string{"n", "--database-url", "postgres://u:secret@h/d", "echo", "hi"}},
 		{"--ttl is 500ms", []string{"n", "--ttl", "500ms", "--", "true"}},
 		{"--ttl is 169h0m0s; it must be at most 168h", []string{"n", "--ttl", "169h", "--", "true"}},
 		{"exclude each other", []string{"--no-wait", "n", "--wait", "1s", "--", "true"}},
@@ -82,7 +92,11 @@ func TestRun_BadUseIsOneClearLine(t *testing.T) {
 		{`--ttl can't be "soon": a time is a number with its unit`, []string{"n", "--ttl", "soon", "--", "true"}},
 		{"invalid lease name", []string{"", "--", "true"}},
 	} {
-		want(t, gatepost(t, pgtest.URL(t), append([]string{"run"}, c.args...)...), 2, c.part)
+		r := gatepost(t, pgtest.URL(t), append([]string{"run"}, c.args...)...)
+		want(t, r, 2, c.part)
+		if strings.Contains(r.stderr, "secret") {
+			t.Errorf("it gives a password away: %q", r.stderr)
+		}
 	}
 	want(t, gatepost(t, "postgres://127.0.0.1:1/none", "run", "n", "--", "true"), 1, "no connection to the database")
 	want(t, gatepost(t, "", "run", "n", "--help"), 0, "gatepost run NAME [flags] -- COMMAND")
