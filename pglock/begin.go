@@ -136,8 +136,8 @@ func (b *beginning) fence(ctx context.Context, seq Sequencer, limit time.Duratio
 
 var _ lockdb.DBTX = (*beginning)(nil)
 
-// errBadUse can't reach a user: a fence is a query of one row.
-var errBadUse = errors.New("pglock: a transaction begins with a query of one row")
+// errBadUse can't reach a user: a fence is a query of one row, and so is a release.
+var errBadUse = errors.New("pglock: what is sent together with others is a query of one row")
 
 func (b *beginning) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
 	return pgconn.CommandTag{}, errBadUse

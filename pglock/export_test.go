@@ -30,6 +30,9 @@ func (w Watchdog) Stop() bool { return w.stop() }
 // Fire is what the timer does.
 func (w Watchdog) Fire() { w.cut() }
 
+// WaitLock is the number of a name's advisory lock.
+var WaitLock = waitLock
+
 // ValidateName is what each name goes through first.
 var ValidateName = validateName
 

@@ -57,7 +57,9 @@ func (w *waiting) work(ctx context.Context, poll bool) {
 	var failed error
 	if w.registers() {
 		w.forget(ctx, gone)
-		failed = w.register(ctx, kept)
+		if failed = w.register(ctx, kept); failed == nil {
+			w.catchUp(ctx, fresh)
+		}
 		w.sweep(ctx)
 	}
 	w.mu.Lock()
@@ -115,6 +117,27 @@ func (w *waiting) register(ctx context.Context, queues []*queue) error {
 	return w.client.onControl(ctx, func(conn *pgx.Conn) error {
 		return translate(inShortTx(conn).WaiterKeep(ctx, p))
 	})
+}
+
+// atOnce is how many advisory locks a transaction takes, at most: the server's lock table
+// has room for some thousands, of everybody's.
+const atOnce = 100
+
+// catchUp waits, before queues that were registered just now look again, for releases
+// that may not have seen them. One that takes longer than a PollInterval is seen by the
+// poll.
+func (w *waiting) catchUp(ctx context.Context, fresh []*queue) {
+	for some := range slices.Chunk(fresh, atOnce) {
+		p := lockdb.WaiterCatchUpParams{WaitMs: max(1, w.client.cfg.PollInterval.Milliseconds())}
+		for _, q := range some {
+			p.Locks = append(p.Locks, waitLock(q.name))
+		}
+		err := w.client.onControl(ctx, func(conn *pgx.Conn) error { return inShortTx(conn).WaiterCatchUp(ctx, p) })
+		if err != nil {
+			w.client.cfg.Logger.DebugContext(ctx, "releases under way not waited for", "waiters", len(some), "err", err)
+			return
+		}
+	}
 }
 
 // look wakes the queues whose name reads as free: that is how they learn of it

@@ -168,11 +168,14 @@ func (q *queued) reaches(t *testing.T, n int) {
 }
 
 // counting counts the tries to acquire.
-type counting struct{ tries atomic.Int64 }
+type counting struct{ tries, wakes atomic.Int64 }
 
 func (c *counting) count(sql string) {
-	if strings.Contains(sql, "name: LeaseTake") {
+	switch {
+	case strings.Contains(sql, "name: LeaseTake"):
 		c.tries.Add(1)
+	case strings.Contains(sql, "name: WaiterWake"):
+		c.wakes.Add(1)
 	}
 }
 

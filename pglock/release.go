@@ -43,8 +43,12 @@ func (c *Client) abandon(ctx context.Context, seq Sequencer, ttl time.Duration) 
 // COMMIT, also when it finds nothing to release: that is what a release finds
 // whose first answer was lost.
 func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candidate string) error {
+	waited := true // as far as is known
 	err := on(ctx, func(conn *pgx.Conn) error {
-		live, err := c.free(ctx, conn, seq, candidate)
+		live, seen, err := c.free(ctx, conn, seq, candidate)
+		if err == nil {
+			waited = seen
+		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			live, err = freeOrReserve(ctx, conn, seq, candidate)
 		}
@@ -60,7 +64,7 @@ func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candi
 			return translate(err)
 		}
 	})
-	if err == nil || errors.Is(err, ErrLost) {
+	if waited && (err == nil || errors.Is(err, ErrLost)) {
 		wake := lockdb.WaiterWakeParams{Name: seq.name, Slot: seq.slot}
 		if candidate != "" {
 			wake.ReservedFor = &candidate
@@ -70,20 +74,21 @@ func (c *Client) releaseRow(ctx context.Context, on runner, seq Sequencer, candi
 	return err
 }
 
-// free is freeOrReserve in one bare statement, for what is usual; pgx.ErrNoRows when
-// it is something else.
-func (c *Client) free(ctx context.Context, conn *pgx.Conn, seq Sequencer, candidate string) (live bool, err error) {
+// free is freeOrReserve without BEGIN and COMMIT, for what is usual, and says whether
+// somebody may wait for the name; pgx.ErrNoRows when it is something else.
+func (c *Client) free(ctx context.Context, conn *pgx.Conn, seq Sequencer, candidate string) (live, waited bool, err error) {
 	if candidate != "" || seq.token == 0 || c.explicit.Load() {
-		return false, pgx.ErrNoRows
+		return false, false, pgx.ErrNoRows
 	}
-	live, err = lockdb.New(conn).LeaseFree(ctx, lockdb.LeaseFreeParams{
+	held := &heldOff{conn: conn, lock: waitLock(seq.name)}
+	row, err := lockdb.New(held).LeaseFree(ctx, lockdb.LeaseFreeParams{
 		Name: seq.name, Slot: seq.slot, Token: seq.token, Nonce: seq.nonce,
 	})
 	switch sqlState(err) {
 	case stateReadOnly, stateSerialization: // the session's defaults; nothing was changed
-		return false, pgx.ErrNoRows
+		return false, false, pgx.ErrNoRows
 	default:
-		return live, err
+		return row.Live, row.Waited || !held.had, err
 	}
 }
 

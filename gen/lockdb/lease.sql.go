@@ -49,7 +49,18 @@ WHERE l.name = $1
     AND l.slot = $2
     AND l.nonce = ($3::text)::uuid
     AND l.token = $4::bigint
-RETURNING (l.reserved_until > clock_timestamp())::boolean AS live
+RETURNING
+    (l.reserved_until > clock_timestamp())::boolean AS live,
+    (
+        current_setting('transaction_isolation') <> 'read committed'
+        OR EXISTS (
+            SELECT
+            FROM gatepost.waiters AS w
+            WHERE w.name = $1
+                AND w.slot = $2
+                AND w.expires_at > clock_timestamp()
+        )
+    )::boolean AS waited
 `
 
 type LeaseFreeParams struct {
@@ -59,22 +70,29 @@ type LeaseFreeParams struct {
 	Token int64
 }
 
+type LeaseFreeRow struct {
+	Live   bool
+	Waited bool
+}
+
 // LeaseFree is LeaseRelease where nobody is to have the name next and the token is
 // known, without a lock before the UPDATE: what that compares never changes back,
 // and the clock that decides is read after it. The old expiry goes through
 // reserved_until, which means nothing without reserved_for, because RETURNING can't
-// see the old row before PostgreSQL 18. No row, or 40001 outside READ COMMITTED: it is
-// for LeaseRelease to say why.
-func (q *Queries) LeaseFree(ctx context.Context, arg LeaseFreeParams) (bool, error) {
+// see the old row before PostgreSQL 18. waited says that somebody may wait: it runs behind
+// WaiterHoldOff, in one transaction, whose snapshot is then the newer one at READ
+// COMMITTED only. No row, or 40001 outside READ COMMITTED: it is for LeaseRelease to say
+// why.
+func (q *Queries) LeaseFree(ctx context.Context, arg LeaseFreeParams) (LeaseFreeRow, error) {
 	row := q.db.QueryRow(ctx, LeaseFree,
 		arg.Name,
 		arg.Slot,
 		arg.Nonce,
 		arg.Token,
 	)
-	var live bool
-	err := row.Scan(&live)
-	return live, err
+	var i LeaseFreeRow
+	err := row.Scan(&i.Live, &i.Waited)
+	return i, err
 }
 
 const LeaseInsert = `-- name: LeaseInsert :one

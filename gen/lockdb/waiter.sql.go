@@ -9,6 +9,28 @@ import (
 	"context"
 )
 
+const WaiterCatchUp = `-- name: WaiterCatchUp :exec
+WITH bounded AS MATERIALIZED (
+    SELECT set_config('lock_timeout', $2::bigint::text, true) AS lock_timeout
+)
+SELECT pg_advisory_xact_lock_shared(waited.lock)
+FROM bounded
+CROSS JOIN unnest($1::bigint[]) AS waited (lock)
+`
+
+type WaiterCatchUpParams struct {
+	Locks  []int64
+	WaitMs int64
+}
+
+// WaiterCatchUp waits for the releases under way of the names that somebody begins to
+// wait for, by their locks (WaiterHoldOff), for wait_ms at most: then it is 55P03. What is
+// looked at behind it was released, or is released by somebody who sees the waiter.
+func (q *Queries) WaiterCatchUp(ctx context.Context, arg WaiterCatchUpParams) error {
+	_, err := q.db.Exec(ctx, WaiterCatchUp, arg.Locks, arg.WaitMs)
+	return err
+}
+
 const WaiterForget = `-- name: WaiterForget :exec
 DELETE FROM gatepost.waiters AS w
 WHERE w.client = $1
@@ -25,6 +47,21 @@ type WaiterForgetParams struct {
 func (q *Queries) WaiterForget(ctx context.Context, arg WaiterForgetParams) error {
 	_, err := q.db.Exec(ctx, WaiterForget, arg.Client, arg.AllOfIt, arg.Waiters)
 	return err
+}
+
+const WaiterHoldOff = `-- name: WaiterHoldOff :one
+SELECT pg_try_advisory_xact_lock($1::bigint) AS had
+`
+
+// WaiterHoldOff keeps whoever begins to wait for a name from looking at it before this
+// transaction, a release, has ended, and never waits. Behind it, in a newer snapshot, the
+// release sees all who began before; who comes later waits for it in WaiterCatchUp. false:
+// somebody begins at this moment.
+func (q *Queries) WaiterHoldOff(ctx context.Context, lock int64) (bool, error) {
+	row := q.db.QueryRow(ctx, WaiterHoldOff, lock)
+	var had bool
+	err := row.Scan(&had)
+	return had, err
 }
 
 const WaiterKeep = `-- name: WaiterKeep :exec

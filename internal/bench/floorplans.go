@@ -62,6 +62,7 @@ func explainAcquire(ctx context.Context, e *env, x *explainer, _ *pglock.Client)
 	if x.err == nil {
 		x.err = x.tx.QueryRow(ctx, "SELECT token FROM gatepost.leases WHERE name = $1", name).Scan(&token)
 	}
+	x.run(ctx, lockdb.WaiterHoldOff, 0)
 	x.run(ctx, lockdb.LeaseFree, name, 0, id, token)
 	x.run(ctx, lockdb.WaiterWake, name, 0, nil)
 	return x.err

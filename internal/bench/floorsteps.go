@@ -104,25 +104,32 @@ func acquireSteps(ctx context.Context, e *env, pool *pgxpool.Pool, client *pgloc
 	}
 	update := queued{"UPDATE " + e.schema() + ".floor SET n = n + 1 WHERE name = $1", always(name)}
 	q := lockdb.New(pool)
-	takeAndFree := func(ctx context.Context) error {
+	take := func(ctx context.Context) (lockdb.LeaseFreeParams, error) {
 		id := nonce()
 		token, err := q.LeaseTake(ctx, lockdb.LeaseTakeParams{Name: name, Nonce: id, Holder: "bench", TtlUs: 30_000_000})
-		if err == nil {
-			_, err = q.LeaseFree(ctx, lockdb.LeaseFreeParams{Name: name, Nonce: id, Token: token})
-		}
-		return err
+		return lockdb.LeaseFreeParams{Name: name, Nonce: id, Token: token}, err
 	}
 	return []step{
 		{"two UPDATE commits", statementsOf(pool, update, update)},
 		{"the same of a lease's row, whose token is in a second index", statementsOf(pool, queued{bareTake, func() []any { return []any{name, nonce()} }}, queued{bareFree, always(name)})},
-		{"+ conditions, a lock before the clock: LeaseTake, LeaseFree", takeAndFree},
-		{"+ WaiterWake, in a round trip of its own", func(ctx context.Context) error {
-			if err := takeAndFree(ctx); err != nil {
+		{"+ conditions, a lock before the clock, a look for waiters: LeaseTake, LeaseFree", func(ctx context.Context) error {
+			p, err := take(ctx)
+			if err == nil {
+				_, err = q.LeaseFree(ctx, p)
+			}
+			return err
+		}},
+		{"+ WaiterHoldOff, in the round trip of LeaseFree", func(ctx context.Context) error {
+			p, err := take(ctx)
+			if err != nil {
 				return err
 			}
-			return q.WaiterWake(ctx, lockdb.WaiterWakeParams{Name: name})
+			batch := &pgx.Batch{}
+			batch.Queue(lockdb.WaiterHoldOff, 0)
+			batch.Queue(lockdb.LeaseFree, p.Name, p.Slot, p.Nonce, p.Token)
+			return pool.SendBatch(ctx, batch).Close()
 		}},
-		{"Acquire and Release, which wakes behind", cycle(client, name)},
+		{"Acquire and Release", cycle(client, name)},
 	}, err
 }
 

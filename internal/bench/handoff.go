@@ -50,7 +50,7 @@ func handOff(waiters int) func(context.Context, *env, *Result) error {
 func handOffCounts(before, after map[string]int64, n float64) []Count {
 	var all int64
 	for name := range after {
-		if name != "LeaseFree" {
+		if name != "WaiterHoldOff" && name != "LeaseFree" {
 			all += after[name] - before[name]
 		}
 	}

@@ -12,8 +12,10 @@ WHERE l.name = @name
 -- known, without a lock before the UPDATE: what that compares never changes back,
 -- and the clock that decides is read after it. The old expiry goes through
 -- reserved_until, which means nothing without reserved_for, because RETURNING can't
--- see the old row before PostgreSQL 18. No row, or 40001 outside READ COMMITTED: it is
--- for LeaseRelease to say why.
+-- see the old row before PostgreSQL 18. waited says that somebody may wait: it runs behind
+-- WaiterHoldOff, in one transaction, whose snapshot is then the newer one at READ
+-- COMMITTED only. No row, or 40001 outside READ COMMITTED: it is for LeaseRelease to say
+-- why.
 -- name: LeaseFree :one
 UPDATE gatepost.leases AS l
 SET
@@ -28,7 +30,18 @@ WHERE l.name = @name
     AND l.slot = @slot
     AND l.nonce = (@nonce::text)::uuid
     AND l.token = sqlc.arg(token)::bigint
-RETURNING (l.reserved_until > clock_timestamp())::boolean AS live;
+RETURNING
+    (l.reserved_until > clock_timestamp())::boolean AS live,
+    (
+        current_setting('transaction_isolation') <> 'read committed'
+        OR EXISTS (
+            SELECT
+            FROM gatepost.waiters AS w
+            WHERE w.name = @name
+                AND w.slot = @slot
+                AND w.expires_at > clock_timestamp()
+        )
+    )::boolean AS waited;
 
 -- LeaseInsert makes the row of a name that was never acquired, or was collected,
 -- and grants it. No row: another first INSERT came before. ON CONFLICT names no index:

@@ -1,8 +1,26 @@
+-- WaiterCatchUp waits for the releases under way of the names that somebody begins to
+-- wait for, by their locks (WaiterHoldOff), for wait_ms at most: then it is 55P03. What is
+-- looked at behind it was released, or is released by somebody who sees the waiter.
+-- name: WaiterCatchUp :exec
+WITH bounded AS MATERIALIZED (
+    SELECT set_config('lock_timeout', sqlc.arg(wait_ms)::bigint::text, true) AS lock_timeout
+)
+SELECT pg_advisory_xact_lock_shared(waited.lock)
+FROM bounded
+CROSS JOIN unnest(@locks::bigint[]) AS waited (lock);
+
 -- WaiterForget takes a client's rows away, some or all.
 -- name: WaiterForget :exec
 DELETE FROM gatepost.waiters AS w
 WHERE w.client = @client
     AND (@all_of_it::boolean OR w.waiter = ANY (@waiters::bigint[]));
+
+-- WaiterHoldOff keeps whoever begins to wait for a name from looking at it before this
+-- transaction, a release, has ended, and never waits. Behind it, in a newer snapshot, the
+-- release sees all who began before; who comes later waits for it in WaiterCatchUp. false:
+-- somebody begins at this moment.
+-- name: WaiterHoldOff :one
+SELECT pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint) AS had;
 
 -- WaiterKeep registers a client's waiters, or keeps them registered. A waiter
 -- that stays keeps its place. In key order, like every statement that locks more

@@ -1,0 +1,110 @@
+package pglock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatepost/gatepost/gen/lockdb"
+	"github.com/gatepost/gatepost/internal/pgtest"
+	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// gateReleases makes each release wait for the returned transaction, behind its last
+// statement and before it is committed.
+func gateReleases(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	exec(t, pool, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)
+	exec(t, owner(t, pool), `CREATE CONSTRAINT TRIGGER gate AFTER UPDATE ON gatepost.leases DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW WHEN (old.nonce IS NOT NULL AND new.nonce IS NULL) EXECUTE FUNCTION gate()`)
+	gate := begin(t, pool, pgx.TxOptions{})
+	if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+// lateWaiter waits for a name whose release has looked for waiters, found none, and isn't
+// committed; each of its polls is far away. ready says that it doesn't look again before the
+// release is committed.
+func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, ready func(tries int) bool) {
+	t.Helper()
+	tries := &ended{tries: map[string]int{}}
+	cfg := slowPoll
+	cfg.Tracer = tries
+	first, second := client(t, pool, slowPoll), client(t, pool, cfg)
+	held := acquire(t, first, name, nil)
+	acquire(t, first, name+"2", nil)
+	granted(t, second, name+"2") // a wake comes with its LISTEN
+	listening(t, pool)
+	eventually(t, "a third try, for that wake", 10*time.Second, func() bool { return tries.of(name+"2") >= 3 })
+
+	gate := gateReleases(t, pool)
+	released := make(chan error, 1)
+	go func() { released <- held.Release(t.Context()) }()
+	blocked(t, pool, pgtest.Backend(t, gate))
+	waiting := granted(t, second, name)
+	eventually(t, "a waiter that doesn't look again", 10*time.Second, func() bool { return ready(tries.of(name)) })
+	commit(t, gate)
+	if err := <-released; err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	release(t, within(t, 10*time.Second, waiting))
+}
+
+// Nobody wakes it, so it waits for the release.
+func TestAcquire_CatchesUpWithAReleaseThatDidNotSeeIt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	lateWaiter(t, pool, pgtest.Name(t), func(tries int) bool {
+		return tries >= 2 || value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND query LIKE '%name: WaiterCatchUp%' AND wait_event_type = 'Lock')`)
+	})
+}
+
+// Somebody had the name's lock, so the release could not hold the waiter off, and looks for
+// it once more behind its COMMIT.
+func TestRelease_WakesWhomItCouldNotHoldOff(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+	other := begin(t, pool, pgx.TxOptions{})
+	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_xact_lock_shared($1)`, pglock.WaitLock(name)); err != nil {
+		t.Fatal(err)
+	}
+	lateWaiter(t, pool, name, func(tries int) bool { return tries >= 2 })
+	commit(t, other)
+}
+
+// Outside READ COMMITTED, what a release sees is as old as its lock.
+func TestRelease_TakesNobodysWordOutsideReadCommitted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for level, want := range map[pgx.TxIsoLevel]bool{pgx.ReadCommitted: false, pgx.RepeatableRead: true, pgx.Serializable: true} {
+		l := acquire(t, client(t, pool, pglock.Config{}), pgtest.Name(t)+string(level[0]), nil)
+		tx := begin(t, pool, pgx.TxOptions{IsoLevel: level})
+		free := lockdb.LeaseFreeParams{Name: l.Name(), Nonce: strings.Split(l.Sequencer().String(), ":")[4], Token: l.Token()}
+		row, err := lockdb.New(tx).LeaseFree(t.Context(), free)
+		if err != nil || row.Waited != want {
+			t.Errorf("%s: waited for: %t, %v; want %t", level, row.Waited, err, want)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What nobody waits for is released in one round trip, and that is all.
+func TestRelease_SendsNoWakeWhereNobodyWaits(t *testing.T) {
+	t.Parallel()
+	counter := &counting{}
+	c := client(t, poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter }), slowPoll)
+	release(t, acquire(t, c, pgtest.Name(t), nil))
+	if err := c.Close(t.Context()); err != nil { // with what it does behind
+		t.Fatal(err)
+	}
+	if n := counter.wakes.Load(); n != 0 {
+		t.Errorf("%d wakes", n)
+	}
+}
