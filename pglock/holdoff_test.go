@@ -98,8 +98,14 @@ func TestRelease_TakesNobodysWordOutsideReadCommitted(t *testing.T) {
 // What nobody waits for is released in one round trip, and that is all.
 func TestRelease_SendsNoWakeWhereNobodyWaits(t *testing.T) {
 	t.Parallel()
-	counter := &counting{}
-	c := client(t, poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter }), slowPoll)
+	counter, cfg := &counting{}, pgtest.ReadCommitted(t).Config()
+	cfg.ConnConfig.Tracer = counter
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	c := client(t, pool, slowPoll)
 	release(t, acquire(t, c, pgtest.Name(t), nil))
 	if err := c.Close(t.Context()); err != nil { // with what it does behind
 		t.Fatal(err)
