@@ -47,8 +47,12 @@ func DoneWith(r Reply, fn func(pgx.Tx) error) Recovery {
 //     ErrInProgress comes back, together with recover's error. A panic leaves the
 //     same and goes on.
 //
-// Errors: those of Begin and of Finish, and recover's.
+// Errors: those of Begin and of Finish, and recover's; ErrInvalidConfig without a recover,
+// at the first call and not when it is needed.
 func (s *Store) BeginRecover(ctx context.Context, key Key, fp Fingerprint, recover func(context.Context) (Recovery, error)) (*Attempt, error) {
+	if recover == nil {
+		return nil, fmt.Errorf("%s: %w: recover is nil; Begin leaves a previous attempt to its caller", key, ErrInvalidConfig)
+	}
 	a, err := s.Begin(ctx, key, fp)
 	if err != nil || !a.Previous() {
 		return a, err

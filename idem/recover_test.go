@@ -36,6 +36,12 @@ func TestBeginRecover_AsksOnlyBehindAPreviousAttempt(t *testing.T) {
 	}
 }
 
+func TestBeginRecover_WantsRecoverBeforeItIsNeeded(t *testing.T) {
+	t.Parallel()
+	_, err := holder(t, pgtest.Pool(t), idem.Config{}).BeginRecover(t.Context(), newKey(t), fp, nil)
+	wantErr(t, err, idem.ErrInvalidConfig)
+}
+
 func TestBeginRecover_DoneIsStoredAndReplayed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
