@@ -37,7 +37,8 @@ func TestRun_ItsMonitorIsDeaf(t *testing.T) {
 	}
 }
 
-// Who kills the run's process group doesn't reach the second process.
+// Who kills the run's process group doesn't reach the second process, and what that one
+// can't end the kernel does.
 func TestRun_KilledWithItsGroupItsCommandEnds(t *testing.T) {
 	t.Parallel()
 	b := &beating{name: pgtest.Name(t), file: t.TempDir() + "/life"}
@@ -50,6 +51,9 @@ func TestRun_KilledWithItsGroupItsCommandEnds(t *testing.T) {
 	await(t, "life", func() bool { _, ok := readLife(b.file); return ok })
 	l, _ := readLife(b.file)
 	b.monitor = int(l.parent)
+	if group, err := syscall.Getpgid(b.monitor); err != nil || group == b.cmd.Process.Pid {
+		t.Errorf("the second process is in the run's group %d: %v", group, err)
+	}
 	signalTo(t, -b.cmd.Process.Pid, syscall.SIGKILL)
 	_ = b.cmd.Wait()
 	b.noneIsLeft(t)
