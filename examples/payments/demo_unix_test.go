@@ -20,7 +20,7 @@ func TestDemo_LeavesNothingWhenItIsInterrupted(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.Creator(t, pgtest.Database(t))
+			url := pgtest.Owner(t, pgtest.Database(t)) // no pooler: connections show processes
 			d := startDemo(t, url)
 			if err := d.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
