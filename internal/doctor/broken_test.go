@@ -62,10 +62,11 @@ func TestExamine_ALostConnectionIsAnError(t *testing.T) {
 		_, err := doctor.Examine(t.Context(), cfg, doctor.Options{Timeout: 2 * time.Minute})
 		ended <- err
 	}()
+	looks := connect(t, database) // a transaction sees the sessions of its first look again and again
 	until(t, "a check that waits", func() bool {
 		var ended bool
-		if err := conn.QueryRow(t.Context(), `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity
-			WHERE datname = current_database() AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&ended); err != nil {
+		if err := looks.QueryRow(t.Context(), `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity
+			WHERE datname = current_database() AND $1::integer = ANY (pg_blocking_pids(pid))`, conn.PgConn().PID()).Scan(&ended); err != nil {
 			t.Fatal(err)
 		}
 		return ended
