@@ -21,6 +21,7 @@ func TestCopyOnce_GoesThroughStagingWhereCOPYIsNotAnINSERT(t *testing.T) {
 		"a row's trigger":        {"id bigint PRIMARY KEY", "CREATE TRIGGER t AFTER INSERT ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[2]s()"},
 		"a child":                {"id bigint PRIMARY KEY", "CREATE TABLE %[2]s () INHERITS (%[1]s)"},
 		"a policy":               {"id bigint PRIMARY KEY", "ALTER TABLE %[1]s ENABLE ROW LEVEL SECURITY"},
+		"a rule":                 {"id bigint PRIMARY KEY", "CREATE RULE r AS ON INSERT TO %[1]s WHERE new.id < 0 DO INSTEAD NOTHING"},
 		"an index that descends": {"id bigint", "CREATE UNIQUE INDEX ON %[1]s (id DESC)"},
 		"a key of another type":  {"id numeric PRIMARY KEY", ""},
 		"a key of a domain":      {"id bigint PRIMARY KEY", "CREATE DOMAIN %[2]s AS bigint; ALTER TABLE %[1]s ALTER id TYPE %[2]s"},
