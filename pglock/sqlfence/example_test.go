@@ -57,21 +57,35 @@ func ExampleFence() {
 // it has come.
 func ExampleAdvance() {
 	ctx := context.Background()
-	pool := pgtest.ExamplePool() // the resource's database
+	pool := pgtest.ExamplePool() // the resource's database, and here the lease's too
 	defer pool.Close()
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
 
-	if _, err := db.ExecContext(ctx, "DELETE FROM gatepost.fences WHERE resource = 'warehouse/south'"); err != nil {
+	client, err := pglock.New(pool, pglock.Config{})
+	if err != nil {
 		panic(err)
 	}
-	for _, token := range []int64{7, 8, 7} {
+	defer client.Close(ctx)
+	var tokens []int64 // of two holders, one after the other
+	for range 2 {
+		lease, err := client.TryAcquire(ctx, "warehouse/south", nil)
+		if err != nil {
+			panic(err)
+		}
+		tokens = append(tokens, lease.Token())
+		if err := lease.Release(ctx); err != nil {
+			panic(err)
+		}
+	}
+
+	for _, holder := range []int{0, 1, 0} {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			panic(err)
 		}
-		err = sqlfence.Advance(ctx, tx, "warehouse/south", token) // and then the write
-		fmt.Println(token, errors.Is(err, pglock.ErrFenced))
+		err = sqlfence.Advance(ctx, tx, "warehouse/south", tokens[holder]) // and then the write
+		fmt.Println(holder, errors.Is(err, pglock.ErrFenced))
 		if err != nil {
 			_ = tx.Rollback()
 		} else if err := tx.Commit(); err != nil {
@@ -79,7 +93,7 @@ func ExampleAdvance() {
 		}
 	}
 	// Output:
-	// 7 false
-	// 8 false
-	// 7 true
+	// 0 false
+	// 1 false
+	// 0 true
 }
