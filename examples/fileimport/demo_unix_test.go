@@ -76,7 +76,7 @@ func TestDemo_LeavesNothingWhenItIsInterrupted(t *testing.T) {
 
 func TestDemo_LeavesNoStoppedProcessWhenItIsKilled(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--database-url", pgtest.Database(t))
+	d := startDemo(t, "--database-url", pgtest.Creator(t, pgtest.Database(t)))
 	d.until("SIGSTOP")
 	d.signal(d.cmd.Process.Pid, syscall.SIGKILL)
 	_, _ = d.wait()
