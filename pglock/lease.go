@@ -109,8 +109,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // A second Release is ErrReleased and does nothing; a lease that was lost before
 // is freed in the database if it is still ours there, and the reason of the loss
 // is returned. Any other error means that the name may stay taken until it
-// expires; releasing goes on in the background. One round trip, and one that wakes a
-// waiter, behind the return: Close waits for it.
+// expires; releasing goes on in the background. One round trip, and where somebody waits
+// one that wakes a waiter, behind the return: Close waits for it.
 func (l *Lease) Release(ctx context.Context) (err error) {
 	lost := l.lose(ErrReleased)
 	l.mu.Lock()
