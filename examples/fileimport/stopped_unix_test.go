@@ -21,13 +21,23 @@ func TestImport_GoesOnWhenAnotherIsStoppedInsideATransaction(t *testing.T) {
 	t.Cleanup(func() { _ = first.Process.Kill(); first.wait() })
 	untilRows(t, pool, "big", 1)
 
-	// Its next INSERT waits for this lock; so it is in a transaction when stopped.
+	// Its next INSERT waits for this lock when its rows are there; so it is in a transaction
+	// when stopped. Without a trigger it could as well be in the middle of a COPY, which no
+	// timeout ends before PostgreSQL 17.
+	for _, sql := range []string{
+		`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'`,
+		`CREATE TRIGGER gate AFTER INSERT ON big FOR EACH STATEMENT EXECUTE FUNCTION gate()`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE big IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(20 * time.Second)
