@@ -216,7 +216,7 @@ func TestDone_ClosesBeforeTheLeaseLapses(t *testing.T) {
 			return ctx.Err()
 		}
 	})
-	a := claim(t, holder(t, pool, idem.Config{Lease: 8 * time.Second}), key)
+	a := claim(t, holder(t, pool, idem.Config{Lease: 3 * time.Second}), key)
 	hang.Store(true)
 	rowOf(t, direct, key) // so that the next look needn't connect
 	work, cancel := a.Context(t.Context())

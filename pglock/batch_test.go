@@ -70,7 +70,7 @@ func (b *batches) inARow(n int, leases int64) []batch {
 
 func TestHeartbeat_RenewsAThousandLeasesInOneStatement(t *testing.T) {
 	t.Parallel()
-	const many, every = 1000, 2 * time.Second
+	const many, every = 1000, time.Second
 	seen, pool, name := &batches{}, poolWith(t, pgtest.URL(t), maxConns(8)), pgtest.Name(t)
 	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
 	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: every, Control: control})

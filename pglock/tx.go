@@ -14,8 +14,8 @@ import (
 // holder that lost its lease, whatever that holder believes.
 //
 // fn's error, or a panic, rolls back and comes back. Commit is InTx's: in fn it is an
-// error and does nothing. The transaction may take FenceTimeout at most. It costs no round trip more than BEGIN and COMMIT, and
-// one row lock.
+// error and does nothing. The transaction may take FenceTimeout at most. It costs no round
+// trip more than BEGIN and COMMIT, and one row lock.
 //
 // Errors: *FencedError when refused (fn is not called), and when a guarded table refuses
 // a write of fn's because the lease was released after that (ErrFenced alone where the
