@@ -79,7 +79,8 @@ func (l *Lease) Err() error {
 // It is refused, with the reason, when the lease is over or no longer the
 // database's; any other error leaves the lease as it is, to be renewed by the
 // next heartbeat. One round trip on the control connection, which takes half of
-// RenewEvery at most.
+// RenewEvery at most, or a sixth of the TTL up to 250 ms where that is more; 5 s
+// whatever they are.
 func (l *Lease) Renew(ctx context.Context) error {
 	for {
 		if err := l.Err(); err != nil {
