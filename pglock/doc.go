@@ -18,7 +18,8 @@
 // Clocks: only the database's decides. A server whose clock jumps can end a
 // lease early or late; fenced writes stay safe. After a failover to an
 // asynchronous standby the newest grants may be lost: tokens still rise, and the
-// nonce refuses the stale holder. Leases are never read from a replica.
+// nonce refuses the stale holder. Leases are never read from a replica. A crash may
+// forget a release that no grant of the name came after: see Lease.Release.
 //
 // Often no lock is needed at all: a unique key, a conditional update or an
 // idempotency key makes running twice harmless. See package idem.

@@ -170,37 +170,3 @@ func waitForClock(t *testing.T, pool *pgxpool.Pool, d time.Duration) time.Time {
 	eventually(t, "the clock", 10*time.Second, func() bool { return clock().Sub(from) >= d })
 	return clock()
 }
-
-// S1 and rules A5 and A6, as the rows' own triggers see them.
-func TestAcquireAndRenew_AreDurableAndReadCommitted(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	admin := pgtest.Connect(t, url)
-	exec(t, admin, `CREATE TABLE seen (what text)`)
-	exec(t, admin, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.nonce IS NOT NULL THEN
-			INSERT INTO public.seen VALUES (concat_ws(',', TG_OP, current_setting('synchronous_commit'), current_setting('transaction_isolation')));
-		END IF;
-		RETURN NEW; END $$`)
-	exec(t, owner(t, admin), `CREATE TRIGGER see BEFORE INSERT OR UPDATE ON gatepost.leases FOR EACH ROW EXECUTE FUNCTION see()`)
-
-	for set, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
-		exec(t, admin, `TRUNCATE seen`)
-		pool := poolWith(t, url, setting("synchronous_commit", set), setting("default_transaction_isolation", "serializable"))
-		c := client(t, pool, pglock.Config{})
-		name := pgtest.Name(t)
-		first := acquire(t, c, name, nil) // INSERT
-		if err := first.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		second := acquire(t, c, name, nil) // UPDATE
-		if err := second.Renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		got := value[string](t, admin, `SELECT string_agg(what, ' ' ORDER BY what) FROM seen`)
-		tail := "," + want + ",read committed"
-		if got != "INSERT"+tail+" UPDATE"+tail+" UPDATE"+tail {
-			t.Errorf("with synchronous_commit=%s: %s", set, got)
-		}
-	}
-}

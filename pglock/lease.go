@@ -112,6 +112,12 @@ func (l *Lease) Renew(ctx context.Context) error {
 // is returned. Any other error means that the name may stay taken until it
 // expires; releasing goes on in the background. One round trip, and where somebody waits
 // one that wakes a waiter, behind the return: Close waits for it.
+//
+// It doesn't wait for the disk, nor for a standby: the next grant of the name does, and
+// makes the release durable with it. A server that crashes within 3 wal_writer_delay of the
+// release, 600 ms by default, and before the next grant, may have forgotten it. Nobody holds
+// the lease then, and it reads as held until it expires; a sequencer of it that is still
+// about is good until then.
 func (l *Lease) Release(ctx context.Context) (err error) {
 	lost := l.lose(ErrReleased)
 	l.mu.Lock()

@@ -49,6 +49,7 @@ WHERE l.name = $1
     AND l.slot = $2
     AND l.nonce = ($3::text)::uuid
     AND l.token = $4::bigint
+    AND set_config('synchronous_commit', 'off', true) = 'off'
 RETURNING
     (l.reserved_until > clock_timestamp())::boolean AS live,
     (
@@ -81,8 +82,8 @@ type LeaseFreeRow struct {
 // reserved_until, which means nothing without reserved_for, because RETURNING can't
 // see the old row before PostgreSQL 18. waited says that somebody may wait: it runs behind
 // WaiterHoldOff, in one transaction, whose snapshot is then the newer one at READ
-// COMMITTED only. No row, or 40001 outside READ COMMITTED: it is for LeaseRelease to say
-// why.
+// COMMITTED only. Its commit is asynchronous, as that of LeaseRelease. No row, or 40001
+// outside READ COMMITTED: it is for LeaseRelease to say why.
 func (q *Queries) LeaseFree(ctx context.Context, arg LeaseFreeParams) (LeaseFreeRow, error) {
 	row := q.db.QueryRow(ctx, LeaseFree,
 		arg.Name,
@@ -225,6 +226,7 @@ WITH locked AS MATERIALIZED (
         AND l.slot = $3
         AND l.nonce = ($4::text)::uuid
         AND l.token = coalesce($5::bigint, l.token)
+        AND set_config('synchronous_commit', 'off', true) = 'off'
     FOR NO KEY UPDATE
 ), clocked AS MATERIALIZED (
     SELECT
@@ -263,8 +265,10 @@ type LeaseReleaseParams struct {
 // keeps the row and its token, and changes no column of the unique index, so it
 // never waits for a fenced transaction. The token is compared only when it is
 // known: after an acquire without an answer there is only the nonce, which is
-// enough. A name can be reserved for one holder for a while. No row: not ours any
-// more, nothing is changed.
+// enough. A name can be reserved for one holder for a while. The commit is
+// asynchronous: a grant that follows is durable, and what comes before it in the log is so
+// with it; without one, a crash leaves the lease with who gave it back, until it expires.
+// No row: not ours any more, nothing is changed.
 func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LeaseRelease,
 		arg.ReservedFor,

@@ -91,6 +91,7 @@ const (
 		data = NULL, reserved_for = NULL, reserved_until = NULL WHERE name = $1 AND slot = 0`
 	bareFree = `UPDATE gatepost.leases SET nonce = NULL, holder = NULL, data = NULL, renewed_at = clock_timestamp(),
 		expires_at = clock_timestamp(), reserved_for = NULL, reserved_until = NULL WHERE name = $1 AND slot = 0`
+	unsynced = ` AND set_config('synchronous_commit', 'off', true) = 'off'`
 )
 
 func acquireSteps(ctx context.Context, e *env, pool *pgxpool.Pool, client *pglock.Client) ([]step, error) {
@@ -109,9 +110,11 @@ func acquireSteps(ctx context.Context, e *env, pool *pgxpool.Pool, client *pgloc
 		token, err := q.LeaseTake(ctx, lockdb.LeaseTakeParams{Name: name, Nonce: id, Holder: "bench", TtlUs: 30_000_000})
 		return lockdb.LeaseFreeParams{Name: name, Nonce: id, Token: token}, err
 	}
+	granted := queued{bareTake, func() []any { return []any{name, nonce()} }}
 	return []step{
 		{"two UPDATE commits", statementsOf(pool, update, update)},
-		{"the same of a lease's row, whose token is in a second index", statementsOf(pool, queued{bareTake, func() []any { return []any{name, nonce()} }}, queued{bareFree, always(name)})},
+		{"the same of a lease's row, whose token is in a second index", statementsOf(pool, granted, queued{bareFree, always(name)})},
+		{"+ the second commit asynchronous", statementsOf(pool, granted, queued{bareFree + unsynced, always(name)})},
 		{"+ conditions, a lock before the clock, a look for waiters: LeaseTake, LeaseFree", func(ctx context.Context) error {
 			p, err := take(ctx)
 			if err == nil {

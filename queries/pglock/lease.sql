@@ -14,8 +14,8 @@ WHERE l.name = @name
 -- reserved_until, which means nothing without reserved_for, because RETURNING can't
 -- see the old row before PostgreSQL 18. waited says that somebody may wait: it runs behind
 -- WaiterHoldOff, in one transaction, whose snapshot is then the newer one at READ
--- COMMITTED only. No row, or 40001 outside READ COMMITTED: it is for LeaseRelease to say
--- why.
+-- COMMITTED only. Its commit is asynchronous, as that of LeaseRelease. No row, or 40001
+-- outside READ COMMITTED: it is for LeaseRelease to say why.
 -- name: LeaseFree :one
 UPDATE gatepost.leases AS l
 SET
@@ -30,6 +30,7 @@ WHERE l.name = @name
     AND l.slot = @slot
     AND l.nonce = (@nonce::text)::uuid
     AND l.token = sqlc.arg(token)::bigint
+    AND set_config('synchronous_commit', 'off', true) = 'off'
 RETURNING
     (l.reserved_until > clock_timestamp())::boolean AS live,
     (
@@ -108,8 +109,10 @@ WHERE l.name = @name
 -- keeps the row and its token, and changes no column of the unique index, so it
 -- never waits for a fenced transaction. The token is compared only when it is
 -- known: after an acquire without an answer there is only the nonce, which is
--- enough. A name can be reserved for one holder for a while. No row: not ours any
--- more, nothing is changed.
+-- enough. A name can be reserved for one holder for a while. The commit is
+-- asynchronous: a grant that follows is durable, and what comes before it in the log is so
+-- with it; without one, a crash leaves the lease with who gave it back, until it expires.
+-- No row: not ours any more, nothing is changed.
 -- name: LeaseRelease :one
 WITH locked AS MATERIALIZED (
     SELECT l.name, l.slot, l.expires_at
@@ -118,6 +121,7 @@ WITH locked AS MATERIALIZED (
         AND l.slot = @slot
         AND l.nonce = (@nonce::text)::uuid
         AND l.token = coalesce(sqlc.narg(token)::bigint, l.token)
+        AND set_config('synchronous_commit', 'off', true) = 'off'
     FOR NO KEY UPDATE
 ), clocked AS MATERIALIZED (
     SELECT
