@@ -27,17 +27,16 @@ type claim struct {
 	tx        pgx.Tx
 	attempt   string
 	attemptNo int64   // 0: not claimed
+	unseen    bool    // not where there is a row
 	replay    *Result // instead of a claim
 }
 
 // take claims the key behind a round trip that opens the place for it, or finds the
 // reply of an earlier call. It never ends without one of them or an error.
 func (c *call) take(ctx context.Context, open *roundTrip) (*claim, error) {
-	k := &claim{call: c, attempt: newAttempt()}
+	k := c.newClaim()
 	for range maxRounds {
-		open.after = []statement{{sql: savepointEffect}}
 		claimed, err := k.try(ctx, open)
-		k.tx = open.tx
 		if claimed || err != nil {
 			return k, err
 		}
@@ -51,12 +50,16 @@ func (c *call) take(ctx context.Context, open *roundTrip) (*claim, error) {
 	return k, fmt.Errorf("%s: %w", c.key, &InProgressError{})
 }
 
+func (c *call) newClaim() *claim { return &claim{call: c, attempt: newAttempt()} }
+
 func (k *claim) try(ctx context.Context, open *roundTrip) (claimed bool, err error) {
+	open.after = []statement{{sql: savepointEffect}}
+	defer func() { k.tx = open.tx }()
 	row, err := idemdb.New(open).KeyClaim(ctx, idemdb.KeyClaimParams{
 		Operation: k.key.Operation, Scope: string(k.key.Scope), Key: k.key.Key,
 		Fingerprint: k.fp[:], FingerprintVersion: fingerprintVersion,
 		Attempt: k.attempt, RetentionUs: (k.cfg.Retention + slack(k.cfg.Retention)).Microseconds(),
-		Lock: k.key.lock(), LockTimeoutMs: asLockTimeout(k.patience()),
+		Lock: k.key.lock(), LockTimeoutMs: asLockTimeout(k.patience()), Unseen: k.unseen,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil

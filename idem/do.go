@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/gatepost/gatepost/gen/idemdb"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -51,8 +52,10 @@ const (
 // ErrUnavailable, call again: it tells what happened. Where ctx has ended, the
 // error matches ctx.Err; the key may be in progress until the server has noticed.
 //
-// A replay costs one SELECT, takes no lock and writes nothing. Otherwise three
-// round trips and what fn does, on one connection at a time.
+// A first call takes two round trips and what fn does, on one connection at a time. A replay
+// takes one, a SELECT, behind another replay of the store, and two behind a first call, which
+// then takes three; it locks no row and writes nothing. At SERIALIZABLE a first call takes
+// three.
 func (s *Store) Do(ctx context.Context, key Key, fp Fingerprint, opts *Options, fn func(context.Context, pgx.Tx) (Reply, error)) (Result, error) {
 	c, err := s.newCall(key, fp, opts, fn)
 	if err != nil {
@@ -135,7 +138,8 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// once is one try: a look without a lock, and then a transaction.
+// once is one try: a look without a lock, and then a transaction. Or that at once, and the
+// look behind it, where there was something to see.
 func (c *call) once(ctx context.Context) (Result, error) {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
@@ -143,7 +147,22 @@ func (c *call) once(ctx context.Context) (Result, error) {
 	}
 	own := &ownTx{conn: conn}
 	defer own.end(ctx)
-	found, err := c.probe(ctx, conn)
+	look, atOnce := idemdb.DBTX(conn), c.forecast.claimAtOnce()
+	if atOnce {
+		k := c.newClaim()
+		k.unseen = true
+		claimed, err := k.try(ctx, own.opening())
+		own.tx = k.tx
+		switch {
+		case err != nil:
+			return Result{}, perhapsStale(err)
+		case claimed:
+			return k.inOwn(ctx, own)
+		}
+		look = &roundTrip{send: conn.SendBatch, before: []statement{{sql: "ROLLBACK"}}}
+	}
+	found, err := c.probe(ctx, look)
+	c.forecast.looked(found != nil || err != nil, atOnce)
 	if err != nil || found != nil {
 		return value(found), perhapsStale(err)
 	}
@@ -167,12 +186,16 @@ func perhapsStale(err error) error {
 }
 
 func (c *call) inOwn(ctx context.Context, own *ownTx) (Result, error) {
-	open := &roundTrip{send: own.conn.SendBatch, begin: &pgx.TxOptions{AccessMode: pgx.ReadWrite}}
-	k, err := c.take(ctx, open)
+	k, err := c.take(ctx, own.opening())
 	own.tx = k.tx
 	if err != nil || k.replay != nil {
 		return value(k.replay), perhapsStale(err)
 	}
+	return k.inOwn(ctx, own)
+}
+
+// inOwn runs fn behind a claim, and commits.
+func (k *claim) inOwn(ctx context.Context, own *ownTx) (Result, error) {
 	outcome, err := k.run(ctx)
 	if err != nil {
 		return Result{}, own.broken(err)

@@ -14,7 +14,7 @@ import (
 )
 
 // modePoolOf is a pool in one of pgx's ways to send statements.
-func modePoolOf(t *testing.T, mode pgx.QueryExecMode, size int32, count *atomic.Int64) *pgxpool.Pool {
+func modePoolOf(t *testing.T, mode pgx.QueryExecMode, size int32, count *atomic.Int64, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
 	if err != nil {
@@ -23,6 +23,9 @@ func modePoolOf(t *testing.T, mode pgx.QueryExecMode, size int32, count *atomic.
 	cfg.MaxConns = size
 	cfg.ConnConfig.DefaultQueryExecMode = mode
 	readCommitted(cfg)
+	for _, c := range change {
+		c(cfg)
+	}
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -133,9 +136,11 @@ func TestModes_RoundTrips(t *testing.T) {
 				want  int64
 				do    func() error
 			}{
-				{"Do", true, 3, do(nil)},
-				{"replay", false, 1, do(nil)},
-				{"Do with Final", true, 3, do(idem.Final(created))},
+				{"Do", true, 2, do(nil)},
+				{"replay behind it", false, 2, do(nil)},
+				{"replay behind that", false, 1, do(nil)},
+				{"Do behind a replay", true, 3, do(nil)},
+				{"Do with Final", true, 2, do(idem.Final(created))},
 				{"DoTx, BEGIN and COMMIT", true, 5, doTx},
 				{"replay of DoTx, BEGIN and COMMIT", false, 3, doTx},
 			}

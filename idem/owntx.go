@@ -16,6 +16,11 @@ type ownTx struct {
 	tx   pgx.Tx
 }
 
+// opening is the round trip that begins it.
+func (o *ownTx) opening() *roundTrip {
+	return &roundTrip{send: o.conn.SendBatch, begin: &pgx.TxOptions{AccessMode: pgx.ReadWrite}}
+}
+
 // end rolls back what was not committed, and gives the connection back.
 func (o *ownTx) end(ctx context.Context) {
 	if o.conn == nil {

@@ -14,7 +14,7 @@ import (
 type roundTrip struct {
 	send          func(context.Context, *pgx.Batch) pgx.BatchResults
 	begin         *pgx.TxOptions // nil: before says what opens
-	before, after []statement
+	before, after []statement    // before: of the first query only
 
 	tx      pgx.Tx            // that it ran in; of begin, if there is one
 	opened  bool              // whether the first statement succeeded
@@ -50,6 +50,7 @@ func (r *roundTrip) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	for _, s := range r.before {
 		batch.Queue(s.sql, s.args...)
 	}
+	r.before = nil
 	batch.Queue(sql, args...)
 	for _, s := range r.after {
 		batch.Queue(s.sql, s.args...)

@@ -40,9 +40,10 @@ type Config struct {
 
 // Store runs operations once a key. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
-	cfg  Config
-	beat *heartbeat
+	pool     *pgxpool.Pool
+	cfg      Config
+	beat     *heartbeat
+	forecast forecast
 }
 
 // New makes a Store on a pool of a database that gatepost migrate up was run on. It

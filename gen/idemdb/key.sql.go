@@ -73,9 +73,19 @@ SELECT
     NULL::timestamptz,
     clock_timestamp() + $7::bigint * interval '1 microsecond'
 WHERE CASE
+    WHEN $8::boolean AND (
+        current_setting('transaction_isolation') = 'serializable'
+        OR EXISTS (
+            SELECT
+            FROM gatepost.idempotency_keys AS seen
+            WHERE seen.operation = $1::text
+                AND seen.scope = $2::text
+                AND seen.key = $3::text
+        )
+    ) THEN false
     WHEN set_config('gatepost.lock_timeout', current_setting('lock_timeout'), true) IS NULL THEN false
-    WHEN set_config('lock_timeout', $8::bigint::text, true) IS NULL THEN false
-    ELSE pg_try_advisory_xact_lock($9::bigint)
+    WHEN set_config('lock_timeout', $9::bigint::text, true) IS NULL THEN false
+    ELSE pg_try_advisory_xact_lock($10::bigint)
 END
 ON CONFLICT (operation, scope, key) DO UPDATE SET
     state = 1,
@@ -111,6 +121,7 @@ type KeyClaimParams struct {
 	FingerprintVersion int16
 	Attempt            string
 	RetentionUs        int64
+	Unseen             bool
 	LockTimeoutMs      int64
 	Lock               int64
 }
@@ -133,6 +144,9 @@ type KeyClaimRow struct {
 // that has expired begins anew (created_at); after a release its attempts are
 // counted on. The claim can't be committed before KeyFinish. All columns are given,
 // in the table's order and types, because that saves the plan a node.
+// unseen is for a claim without a look ahead: where there is a row, whatever it says, there
+// is no claim, no lock and nothing written; nor at SERIALIZABLE, since who reads there
+// where others insert fails with them.
 func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow, error) {
 	row := q.db.QueryRow(ctx, KeyClaim,
 		arg.Operation,
@@ -142,6 +156,7 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (KeyClaimRow
 		arg.FingerprintVersion,
 		arg.Attempt,
 		arg.RetentionUs,
+		arg.Unseen,
 		arg.LockTimeoutMs,
 		arg.Lock,
 	)

@@ -89,7 +89,7 @@ func explainFenced(ctx context.Context, e *env, x *explainer, client *pglock.Cli
 func explainIdem(ctx context.Context, e *env, x *explainer, _ *pglock.Client) error {
 	operation, key, id, print := e.operation(), "explained", nonce(), idem.FingerprintOf([]byte(note))
 	x.run(ctx, idemdb.KeyProbe, operation, "global", key)
-	x.run(ctx, idemdb.KeyClaim, operation, "global", key, print[:], 1, id, 86_401_000_000, 100, 1) // with the slack that makes the end an update of no index
+	x.run(ctx, idemdb.KeyClaim, operation, "global", key, print[:], 1, id, 86_401_000_000, true, 100, 1) // with the slack that makes the end an update of no index
 	x.run(ctx, idemdb.KeyFinish, 2, 201, nil, reply.Body, len(reply.Body), nil, 86_400_000_000, operation, "global", key, id)
 	return x.err
 }

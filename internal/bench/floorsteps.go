@@ -206,22 +206,12 @@ func idemSteps(ctx context.Context, e *env, pool *pgxpool.Pool, _ *pglock.Client
 	finish := queued{"UPDATE " + keys + " SET body = $3, done_at = clock_timestamp() WHERE operation = $1 AND scope = 'global' AND key = $2", func() []any {
 		return []any{e.operation(), key, reply.Body}
 	}}
-	probed := func(do op) op {
-		return func(ctx context.Context) error {
-			_, err := pool.Exec(ctx, idemdb.KeyProbe, e.operation(), "global", "nothing")
-			if err == nil {
-				err = do(ctx)
-			}
-			return err
-		}
-	}
 	return []step{
 		{"BEGIN, INSERT, COMMIT", inTx(insert, pool.Begin)},
 		{"+ SELECT 1 in BEGIN's round trip", inTrips(pool, insert, []queued{{"SELECT 1", none}}, nil)},
 		{"+ for it, the key with its reply, as if that were known", inTrips(pool, insert, []queued{record(reply.Body)}, nil)},
 		{"+ the reply behind the effect, in COMMIT's round trip", inTrips(pool, insert, []queued{record(nil)}, []queued{finish})},
 		{"+ a savepoint for the effect", inTrips(pool, insert, []queued{record(nil), savepoint}, []queued{finish})},
-		{"+ a look for the reply ahead, a round trip", probed(inTrips(pool, insert, []queued{record(nil), savepoint}, []queued{finish}))},
 		{"Store.Do", func(ctx context.Context) error { return e.do(ctx, store, rand.Text(), insert) }},
 	}, err
 }

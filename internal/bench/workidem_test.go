@@ -48,6 +48,18 @@ func once(key func() string) prepare {
 	})
 }
 
+// twice gives each key two times.
+func twice() func() string {
+	var key string
+	return func() (k string) {
+		if k, key = key, ""; k == "" {
+			key = rand.Text()
+			k = key
+		}
+		return k
+	}
+}
+
 // attempt claims a key under a lease, and finishes with an effect in the database.
 var attempt = stored(func(ctx context.Context, store *idem.Store) error {
 	a, err := store.Begin(ctx, workKey(rand.Text()), idem.Fingerprint{})

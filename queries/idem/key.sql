@@ -33,6 +33,9 @@ FROM locked;
 -- that has expired begins anew (created_at); after a release its attempts are
 -- counted on. The claim can't be committed before KeyFinish. All columns are given,
 -- in the table's order and types, because that saves the plan a node.
+-- unseen is for a claim without a look ahead: where there is a row, whatever it says, there
+-- is no claim, no lock and nothing written; nor at SERIALIZABLE, since who reads there
+-- where others insert fails with them.
 -- name: KeyClaim :one
 INSERT INTO gatepost.idempotency_keys AS k (
     operation, scope, key, state, fingerprint, fingerprint_version, attempt, attempt_no, lease_until,
@@ -57,6 +60,16 @@ SELECT
     NULL::timestamptz,
     clock_timestamp() + sqlc.arg(retention_us)::bigint * interval '1 microsecond'
 WHERE CASE
+    WHEN @unseen::boolean AND (
+        current_setting('transaction_isolation') = 'serializable'
+        OR EXISTS (
+            SELECT
+            FROM gatepost.idempotency_keys AS seen
+            WHERE seen.operation = @operation::text
+                AND seen.scope = @scope::text
+                AND seen.key = @key::text
+        )
+    ) THEN false
     WHEN set_config('gatepost.lock_timeout', current_setting('lock_timeout'), true) IS NULL THEN false
     WHEN set_config('lock_timeout', sqlc.arg(lock_timeout_ms)::bigint::text, true) IS NULL THEN false
     ELSE pg_try_advisory_xact_lock(sqlc.arg(lock)::bigint)
