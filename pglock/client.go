@@ -209,7 +209,7 @@ func (c *Client) onControlOnce(ctx context.Context, fn func(*pgx.Conn) error) (t
 		return giveUp, err
 	}
 	err = onPool(ctx, pool, fn)
-	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, ErrLost) { // ErrLost: what a release was told
 		return giveUp, err
 	}
 	replaced := c.control.isReplaced(pool)

@@ -3,11 +3,14 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // untilCancelled is work that stops when it is told to, and returns err.
@@ -199,5 +202,39 @@ func TestRelease_OfALapsedLeaseFreesTheRow(t *testing.T) {
 	r := row(t, pool, name)
 	if r.Held || r.Token != l.Token() {
 		t.Errorf("row = %+v, want it to be free and to keep its token", r)
+	}
+}
+
+// All of the application's connections are in use, so it is the control pool that is asked.
+// It has answered, and is not to blame for what it said: nothing is repeated or replaced.
+func TestRelease_OfALapsedLeaseOverTheControlPool(t *testing.T) {
+	t.Parallel()
+	direct, name := pgtest.Pool(t), pgtest.Name(t)
+	var connects atomic.Int64
+	pool := poolWith(t, pgtest.URL(t), maxConns(1), func(cfg *pgxpool.Config) {
+		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { connects.Add(1); return nil }
+	})
+	c := client(t, pool, pglock.Config{TTL: time.Hour})
+	l := acquire(t, c, name, nil)
+	if err := l.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expire(t, direct, name)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := connects.Load()
+	err = l.Release(t.Context())
+	conn.Release()
+	wantErr(t, err, pglock.ErrExpired)
+	if row(t, direct, name).Held {
+		t.Error("it is held")
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := connects.Load() - before; n != 0 {
+		t.Errorf("%d new connections", n)
 	}
 }
