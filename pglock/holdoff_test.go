@@ -29,11 +29,10 @@ func gateReleases(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 // lateWaiter waits for a name whose release has looked for waiters, found none, and isn't
 // committed; each of its polls is far away. ready says that it doesn't look again before the
 // release is committed.
-func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, ready func(tries int) bool) {
+func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, poll time.Duration, ready func(tries int) bool) {
 	t.Helper()
 	tries := &ended{tries: map[string]int{}}
-	cfg := slowPoll
-	cfg.Tracer = tries
+	cfg := pglock.Config{TTL: slowPoll.TTL, PollInterval: poll, Tracer: tries}
 	first, second := client(t, pool, slowPoll), client(t, pool, cfg)
 	held := acquire(t, first, name, nil)
 	acquire(t, first, name+"2", nil)
@@ -54,14 +53,21 @@ func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, ready func(tries 
 	release(t, within(t, 10*time.Second, waiting))
 }
 
-// Nobody wakes it, so it waits for the release.
+// Nobody wakes it, so it waits for the release: also one that polls so seldom that it might
+// as well never do.
 func TestAcquire_CatchesUpWithAReleaseThatDidNotSeeIt(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.Database(t))
-	lateWaiter(t, pool, pgtest.Name(t), func(tries int) bool {
-		return tries >= 2 || value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-			AND query LIKE '%name: WaiterCatchUp%' AND wait_event_type = 'Lock')`)
-	})
+	for _, poll := range []time.Duration{slowPoll.PollInterval, 365 * 24 * time.Hour} {
+		pool := pgtest.Connect(t, pgtest.Database(t))
+		lateWaiter(t, pool, pgtest.Name(t), poll, func(tries int) bool { return tries >= 2 || catchesUp(t, pool) })
+	}
+}
+
+// catchesUp says whether a waiter waits for a release.
+func catchesUp(t *testing.T, pool *pgxpool.Pool) bool {
+	t.Helper()
+	return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+		AND query LIKE '%name: WaiterCatchUp%' AND wait_event_type = 'Lock')`)
 }
 
 // Somebody had the name's lock, so the release could not hold the waiter off, and looks for
@@ -73,7 +79,7 @@ func TestRelease_WakesWhomItCouldNotHoldOff(t *testing.T) {
 	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_xact_lock_shared($1)`, pglock.WaitLock(name)); err != nil {
 		t.Fatal(err)
 	}
-	lateWaiter(t, pool, name, func(tries int) bool { return tries >= 2 })
+	lateWaiter(t, pool, name, slowPoll.PollInterval, func(tries int) bool { return tries >= 2 })
 	commit(t, other)
 }
 

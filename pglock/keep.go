@@ -125,10 +125,10 @@ const atOnce = 100
 
 // catchUp waits, before queues that were registered just now look again, for releases
 // that may not have seen them. One that takes longer than a PollInterval is seen by the
-// poll.
+// poll; and longer than cleanupTimeout the round doesn't take.
 func (w *waiting) catchUp(ctx context.Context, fresh []*queue) {
 	for some := range slices.Chunk(fresh, atOnce) {
-		p := lockdb.WaiterCatchUpParams{WaitMs: max(1, w.client.cfg.PollInterval.Milliseconds())}
+		p := lockdb.WaiterCatchUpParams{WaitMs: max(1, min(w.client.cfg.PollInterval, cleanupTimeout).Milliseconds())}
 		for _, q := range some {
 			p.Locks = append(p.Locks, waitLock(q.name))
 		}
