@@ -111,8 +111,11 @@ func TestRelease_SendsNoWakeWhereNobodyWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	c := client(t, pool, slowPoll)
-	release(t, acquire(t, c, pgtest.Name(t), nil))
+	c, name := client(t, pool, slowPoll), pgtest.Name(t)
+	// One has died, and the other waits for something else.
+	exec(t, pool, `INSERT INTO gatepost.waiters (client, waiter, name, slot, holder, since, expires_at) VALUES
+		('dead', 1, $1, 0, 'dead', now(), now() - interval '1 s'), ('other', 1, $1, 1, 'other', now(), now() + interval '1 h')`, name)
+	release(t, acquire(t, c, name, nil))
 	if err := c.Close(t.Context()); err != nil { // with what it does behind
 		t.Fatal(err)
 	}
