@@ -167,20 +167,21 @@ func TestTryAcquire_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 func TestRelease_LostReplyFreesTheRowAndWakes(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Connect(t, pgtest.Database(t))
-	counter := &counting{}
-	counted := poolWith(t, direct.Config().ConnString(), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter })
-	other := client(t, counted, slowPoll)
+	tries := &ended{tries: map[string]int{}}
+	other := client(t, direct, pglock.Config{TTL: slowPoll.TTL, PollInterval: slowPoll.PollInterval, Tracer: tries})
+	taken := pgtest.Name(t)
+	acquire(t, client(t, direct, slowPoll), taken, nil)
+	granted(t, other, taken) // a wake comes with its LISTEN
+	eventually(t, "a third try, for that wake", 10*time.Second, func() bool { return tries.of(taken) >= 3 })
 	for _, lose := range []bool{false, true} {
 		// Each its own: the first client goes on releasing.
 		pool, proxy := faultproxy.Pool(t, direct.Config().ConnString(), 4)
 		c := client(t, pool, pglock.Config{TTL: time.Hour})
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
-		before := counter.tries.Load()
 		waiting := granted(t, other, name)
 		registered(t, direct, name, 1)
-		eventually(t, "the two tries before it sleeps", 10*time.Second, func() bool { return counter.tries.Load() >= before+2 })
-		listening(t, direct)
+		eventually(t, "the two tries before it sleeps", 10*time.Second, func() bool { return tries.of(name) >= 2 })
 		proxy.Next(faultproxy.Fault{Match: "LeaseFree", Lose: lose})
 		if err := l.Release(t.Context()); err == nil {
 			t.Error("Release without an answer returned nil")
