@@ -44,3 +44,21 @@ func TestConflict_IsTriedAgain(t *testing.T) {
 		}
 	}
 }
+
+// What a release's statement did counts when it was committed. One that wasn't is told of,
+// and goes on behind.
+func TestRelease_IsOneWhenItIsCommitted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	exec(t, pool, `CREATE SEQUENCE hits`)
+	exec(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('public.hits') = 1 THEN RAISE EXCEPTION 'no'; END IF;
+		RETURN NULL; END $$`)
+	exec(t, owner(t, pool), `CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON gatepost.leases DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW WHEN (old.nonce IS NOT NULL AND new.nonce IS NULL) EXECUTE FUNCTION refuse()`)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: time.Hour}), pgtest.Name(t), nil)
+	if err := l.Release(t.Context()); codeOf(err) != "P0001" {
+		t.Errorf("error is %v, want the one of COMMIT", err)
+	}
+	eventually(t, "the release behind", 10*time.Second, func() bool { return !row(t, pool, l.Name()).Held })
+}

@@ -27,9 +27,10 @@ func gateReleases(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 }
 
 // lateWaiter waits for a name whose release has looked for waiters, found none, and isn't
-// committed; each of its polls is far away. ready says that it doesn't look again before the
-// release is committed.
-func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, poll time.Duration, ready func(tries int) bool) {
+// committed; each of its polls is far away. hold makes the release wait for the transaction
+// that it returns. ready says that the waiter doesn't look again before the release is
+// committed.
+func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, poll time.Duration, hold func() pgx.Tx, ready func(tries int) bool) {
 	t.Helper()
 	tries := &ended{tries: map[string]int{}}
 	cfg := pglock.Config{TTL: slowPoll.TTL, PollInterval: poll, Tracer: tries}
@@ -40,7 +41,7 @@ func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, poll time.Duratio
 	listening(t, pool)
 	eventually(t, "a third try, for that wake", 10*time.Second, func() bool { return tries.of(name+"2") >= 3 })
 
-	gate := gateReleases(t, pool)
+	gate := hold()
 	released := make(chan error, 1)
 	go func() { released <- held.Release(t.Context()) }()
 	blocked(t, pool, pgtest.Backend(t, gate))
@@ -53,13 +54,25 @@ func lateWaiter(t *testing.T, pool *pgxpool.Pool, name string, poll time.Duratio
 	release(t, within(t, 10*time.Second, waiting))
 }
 
-// Nobody wakes it, so it waits for the release: also one that polls so seldom that it might
-// as well never do.
+// Nobody wakes it, so it waits for the release: one that is about to be committed, and one
+// that is in the middle of its statement; and also where it polls so seldom that it might as
+// well never do.
 func TestAcquire_CatchesUpWithAReleaseThatDidNotSeeIt(t *testing.T) {
 	t.Parallel()
-	for _, poll := range []time.Duration{slowPoll.PollInterval, 365 * 24 * time.Hour} {
-		pool := pgtest.Connect(t, pgtest.Database(t))
-		lateWaiter(t, pool, pgtest.Name(t), poll, func(tries int) bool { return tries >= 2 || catchesUp(t, pool) })
+	for what, c := range map[string]struct {
+		poll time.Duration
+		hold func(*testing.T, *pgxpool.Pool, string) pgx.Tx
+	}{
+		"before its COMMIT":       {slowPoll.PollInterval, func(t *testing.T, pool *pgxpool.Pool, _ string) pgx.Tx { t.Helper(); return gateReleases(t, pool) }},
+		"before its row":          {slowPoll.PollInterval, lockRow},
+		"with a poll once a year": {365 * 24 * time.Hour, lockRow},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+			hold := func() pgx.Tx { return c.hold(t, pool, name) }
+			lateWaiter(t, pool, name, c.poll, hold, func(tries int) bool { return tries >= 2 || catchesUp(t, pool) })
+		})
 	}
 }
 
@@ -79,7 +92,7 @@ func TestRelease_WakesWhomItCouldNotHoldOff(t *testing.T) {
 	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_xact_lock_shared($1)`, pglock.WaitLock(name)); err != nil {
 		t.Fatal(err)
 	}
-	lateWaiter(t, pool, name, slowPoll.PollInterval, func(tries int) bool { return tries >= 2 })
+	lateWaiter(t, pool, name, slowPoll.PollInterval, func() pgx.Tx { return gateReleases(t, pool) }, func(tries int) bool { return tries >= 2 })
 	commit(t, other)
 }
 
