@@ -84,20 +84,24 @@ func TestAcquire_CatchesUpWithEachOfManyNames(t *testing.T) {
 	commit(t, release)
 }
 
-// A release that hangs is no reason not to look, nor to lose a connection.
+// A release that hangs is no reason not to look, nor to lose a connection; and another
+// waiter is none to wait.
 func TestAcquire_CatchesUpForAPollAtMost(t *testing.T) {
 	t.Parallel()
-	pool, name, ends := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t), &catchUps{}
-	acquire(t, client(t, pool, slowPoll), name, nil)
-	release := begin(t, pool, pgx.TxOptions{})
-	if _, err := release.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, pglock.WaitLock(name)); err != nil {
-		t.Fatal(err)
-	}
-	traced := poolWith(t, pool.Config().ConnString(), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = ends })
-	granted(t, client(t, traced, pglock.Config{TTL: time.Minute, PollInterval: 50 * time.Millisecond}), name)
-	eventually(t, "the end of its wait for the release", 20*time.Second, func() bool { return ends.last.Load() != nil })
-	if got := *ends.last.Load(); got != "55P03" {
-		t.Errorf("it ended with %q, want its lock_timeout", got)
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	for lock, want := range map[string]string{"pg_advisory_xact_lock": "55P03", "pg_advisory_xact_lock_shared": ""} {
+		name, ends := pgtest.Name(t)+lock, &catchUps{}
+		acquire(t, client(t, pool, slowPoll), name, nil)
+		other := begin(t, pool, pgx.TxOptions{})
+		if _, err := other.Exec(t.Context(), `SELECT `+lock+`($1)`, pglock.WaitLock(name)); err != nil {
+			t.Fatal(err)
+		}
+		traced := poolWith(t, pool.Config().ConnString(), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = ends })
+		granted(t, client(t, traced, pglock.Config{TTL: time.Minute, PollInterval: 50 * time.Millisecond}), name)
+		eventually(t, "the end of its wait", 20*time.Second, func() bool { return ends.last.Load() != nil })
+		if got := *ends.last.Load(); got != want {
+			t.Errorf("its wait for %s ended with %q, want %q", lock, got, want)
+		}
 	}
 }
 

@@ -230,3 +230,31 @@ func TestClose_LeavesNoGrantThatWasUnderWay(t *testing.T) {
 		t.Errorf("the row is %+v, want it granted and free again", r)
 	}
 }
+
+// What is still to be given back when it closes wakes who waits for it, like any release.
+func TestClose_WakesForWhatIsReleasedLast(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+	c, tries := client(t, pool, slowPoll), &tries{}
+	held := acquire(t, c, name, nil)
+	cfg := slowPoll
+	cfg.Tracer = tries
+	waiting := granted(t, client(t, pool, cfg), name)
+	eventually(t, "its three tries before it sleeps", 10*time.Second, func() bool { return tries.over.Load() >= 3 })
+
+	operator := lockRow(t, pool, name)
+	ctx, cancel := context.WithCancel(t.Context())
+	released := make(chan error, 1)
+	go func() { released <- held.Release(ctx) }()
+	blocked(t, pool, pgtest.Backend(t, operator))
+	cancel()
+	wantErr(t, <-released, context.Canceled) // it goes on in the background
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(context.WithoutCancel(t.Context())) }()
+	blocked(t, pool, pgtest.Backend(t, operator))
+	commit(t, operator)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	release(t, within(t, 10*time.Second, waiting))
+}

@@ -46,12 +46,15 @@ func twoWaiters(t *testing.T, name string, holder, first, second *pgxpool.Pool) 
 		gaveUp <- err
 	}()
 	registered(t, second, name, 1)
-	w.second = granted(t, client(t, second, slowPoll), name)
+	other := &tries{}
+	cfg.Tracer = other
+	w.second = granted(t, client(t, second, cfg), name)
 	registered(t, second, name, 2)
 	eventually(t, "two that LISTEN", 10*time.Second, func() bool {
 		return value[int](t, second, `SELECT count(*) FROM pg_stat_activity
 			WHERE query = 'LISTEN gatepost' AND state = 'idle' AND datname = current_database()`) == 2
 	})
+	eventually(t, "the tries of the second, which would pass for a wake", 10*time.Second, func() bool { return other.over.Load() >= 3 })
 	return w
 }
 
