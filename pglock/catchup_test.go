@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatepost/gatepost/gen/lockdb"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
@@ -114,5 +115,20 @@ type catchUps struct {
 func (c *catchUps) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if state := sqlState(data.Err); strings.Contains(data.SQL, "name: WaiterCatchUp") {
 		c.last.Store(&state)
+	}
+}
+
+// Two clients number their waiters alike.
+func TestSweep_TakesTheDeadAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.Database(t))
+	exec(t, pool, `INSERT INTO gatepost.waiters (client, waiter, name, slot, holder, since, expires_at) VALUES
+		('dead', 1, 'n', 0, 'x', now(), now() - interval '2 min'), ('dying', 1, 'n', 0, 'x', now(), now() - interval '10 s'),
+		('alive', 1, 'n', 0, 'x', now(), now() + interval '1 h')`)
+	if n, err := lockdb.New(pool).WaiterSweep(t.Context()); err != nil || n != 1 {
+		t.Errorf("%d rows, %v; want one", n, err)
+	}
+	if left := value[string](t, pool, `SELECT string_agg(client, ' ' ORDER BY client) FROM gatepost.waiters`); left != "alive dying" {
+		t.Errorf("left are %s", left)
 	}
 }

@@ -136,3 +136,15 @@ func TestRelease_SendsNoWakeWhereNobodyWaits(t *testing.T) {
 		t.Errorf("%d wakes", n)
 	}
 }
+
+// Its lock is the transaction's, not the session's, which lives on in the pool.
+func TestRelease_LeavesNoLock(t *testing.T) {
+	t.Parallel()
+	pool, name := pgtest.Connect(t, pgtest.Database(t)), pgtest.Name(t)
+	release(t, acquire(t, client(t, pool, slowPoll), name, nil))
+	other := begin(t, pool, pgx.TxOptions{})
+	var had bool
+	if err := other.QueryRow(t.Context(), `SELECT pg_try_advisory_xact_lock($1)`, pglock.WaitLock(name)).Scan(&had); err != nil || !had {
+		t.Errorf("the lock can be had: %t, %v", had, err)
+	}
+}
