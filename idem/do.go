@@ -162,11 +162,11 @@ func (c *call) once(ctx context.Context) (Result, error) {
 		look = &roundTrip{send: conn.SendBatch, before: []statement{{sql: "ROLLBACK"}}}
 	}
 	found, err := c.probe(ctx, look)
-	c.forecast.looked(found != nil || err != nil, atOnce)
+	c.forecast.looked(found != nil || err != nil)
 	if err != nil || found != nil {
 		return value(found), perhapsStale(err)
 	}
-	return c.inOwn(ctx, own)
+	return c.inOwn(ctx, own, atOnce)
 }
 
 func value(r *Result) Result {
@@ -185,11 +185,15 @@ func perhapsStale(err error) error {
 	return &lostError{err}
 }
 
-func (c *call) inOwn(ctx context.Context, own *ownTx) (Result, error) {
+// inOwn claims behind a look. inVain says that a claim was tried before it.
+func (c *call) inOwn(ctx context.Context, own *ownTx, inVain bool) (Result, error) {
 	k, err := c.take(ctx, own.opening())
 	own.tx = k.tx
 	if err != nil || k.replay != nil {
 		return value(k.replay), perhapsStale(err)
+	}
+	if inVain {
+		c.forecast.triedInVain()
 	}
 	return k.inOwn(ctx, own)
 }

@@ -50,6 +50,11 @@ func (a *Attempt) Lapse() { a.lapse() }
 // Pinned runs a call that decides by the row.
 func (a *Attempt) Pinned(fn func() error) error { return a.pinned(fn) }
 
+// LookFirst decides whether the next call of Do looks for a reply before it claims.
+func LookFirst(s *Store, first bool) {
+	s.forecast.looks.Store(map[bool]int64{true: 1}[first])
+}
+
 // RenewAtOnce has a store renew at most so many attempts in a statement. It is called
 // before the first one begins.
 func RenewAtOnce(s *Store, n int) { s.beat.atOnce = n }

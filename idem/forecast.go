@@ -9,22 +9,23 @@ type forecast struct {
 	looks atomic.Int64 // calls that look ahead
 }
 
-// whileInVain is for how many calls no claim is tried that couldn't be had without a look: at
-// SERIALIZABLE none can.
+// whileInVain is for how many calls no claim is tried that could only be had behind a look:
+// at SERIALIZABLE all are so.
 const whileInVain = 100
 
 func (f *forecast) claimAtOnce() bool { return f.looks.Load() <= 0 }
 
-// looked learns from a look: whether there was something, and whether a claim had been
-// tried in vain before it.
-func (f *forecast) looked(found, inVain bool) {
+// looked learns from a look whether there was something.
+func (f *forecast) looked(found bool) {
 	n := f.looks.Load()
 	switch {
 	case found:
 		f.looks.CompareAndSwap(n, max(n, 1))
-	case inVain:
-		f.looks.Store(whileInVain)
 	case n > 0:
 		f.looks.CompareAndSwap(n, n-1)
 	}
 }
+
+// triedInVain learns from a claim that was had behind a look, and not at once. Not from one
+// that wasn't had at all: then another call is running, which says nothing of the next.
+func (f *forecast) triedInVain() { f.looks.Store(whileInVain) }

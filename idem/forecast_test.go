@@ -62,17 +62,13 @@ func TestDo_SerializableCallsOfDifferentKeysDontMeet(t *testing.T) {
 	}
 }
 
-// A store that can't claim at once stops trying for a while.
-func TestDo_ClaimsAtOnceNotInVain(t *testing.T) {
-	t.Parallel()
+// counting is a pool of one connection, and a count of the round trips of a first call.
+func counting(t *testing.T, change ...func(*pgxpool.Config)) (*pgxpool.Pool, func(*idem.Store) int64) {
+	t.Helper()
 	const mode = pgx.QueryExecModeCacheStatement
 	pgtest.NotPooledIn(t, mode)
-	own := ownDatabase(t).Config().ConnConfig.Database // at SERIALIZABLE other tests are conflicts
 	var count atomic.Int64
-	pool := modePoolOf(t, mode, 1, &count, func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.Database = own
-		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-	})
+	pool := modePoolOf(t, mode, 1, &count, change...)
 	trips := func(s *idem.Store) int64 {
 		t.Helper()
 		before := count.Load()
@@ -80,11 +76,47 @@ func TestDo_ClaimsAtOnceNotInVain(t *testing.T) {
 		wantResult(t, got, err, created, false)
 		return count.Load() - before
 	}
-	trips(store(t, pool, idem.Config{})) // prepares the statements
-	s := store(t, pool, idem.Config{})
-	for i, want := range []int64{4, 3, 3, 3} {
-		if got := trips(s); got != want {
-			t.Errorf("call %d took %d round trips, want %d", i+1, got, want)
+	for _, first := range []bool{false, true} { // prepares the statements
+		s := store(t, pool, idem.Config{})
+		idem.LookFirst(s, first)
+		trips(s)
+	}
+	return pool, trips
+}
+
+// A store that can't claim at once stops trying for a while.
+func TestDo_ClaimsAtOnceNotInVain(t *testing.T) {
+	t.Parallel()
+	own := ownDatabase(t).Config().ConnConfig.Database // at SERIALIZABLE other tests are conflicts
+	for level, want := range map[string][]int64{
+		"serializable": {4, 3, 3, 3}, "repeatable read": {2, 2}, "read committed": {2, 2},
+	} {
+		pool, trips := counting(t, func(cfg *pgxpool.Config) {
+			cfg.ConnConfig.Database = own
+			cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+		})
+		s := store(t, pool, idem.Config{})
+		for i, want := range want {
+			if got := trips(s); got != want {
+				t.Errorf("%s: call %d took %d round trips, want %d", level, i+1, got, want)
+			}
+		}
+	}
+}
+
+// A call that finds another one running learns nothing of those that come after it.
+func TestDo_ClaimsAtOnceAlsoBehindADuplicate(t *testing.T) {
+	t.Parallel()
+	pool, trips := counting(t)
+	s, key, holder := store(t, pool, idem.Config{}), newKey(t), begin(t, pgtest.Pool(t), pgx.TxOptions{})
+	if _, err := store(t, pgtest.Pool(t), idem.Config{}).DoTx(t.Context(), holder, key, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := s.Do(t.Context(), key, fp, nil, unreached(t))
+		wantErr(t, err, idem.ErrInProgress)
+		if got := trips(s); got != 2 {
+			t.Errorf("a first call behind a duplicate took %d round trips, want 2", got)
 		}
 	}
 }
