@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/gatepost/gatepost/idem"
@@ -161,7 +162,7 @@ func TestTx_ResultLeftUnread(t *testing.T) {
 			effects.want(t, key.Key, map[bool]int{sql[0] == 'I': 1}[true])
 		}
 		key := newKey(t)
-		if way != "Do" {
+		if !strings.HasPrefix(way, "Do ") {
 			continue // the connection is the caller's
 		}
 		runs := 0

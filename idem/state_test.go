@@ -91,14 +91,19 @@ var cells = []struct {
 	{"done, other version, expired", &rowState{state: 2, version: 2, expires: "-1 s"}, ran, ran},
 }
 
-// waysToCall are Do, and DoTx at each isolation level. SERIALIZABLE is for a
-// database of the test's own: in the shared one, other tests' rows are in conflict.
+// waysToCall are Do, which claims at once or looks first, and DoTx at each isolation
+// level. SERIALIZABLE is for a database of the test's own: in the shared one, other
+// tests' rows are in conflict.
 func waysToCall(t *testing.T, pool *pgxpool.Pool, s *idem.Store) map[string]func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error) {
 	t.Helper()
-	ways := map[string]func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error){
-		"Do": func(key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (idem.Result, error) {
+	do := func(first bool) func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error) {
+		return func(key idem.Key, f idem.Fingerprint, o *idem.Options, fn work) (idem.Result, error) {
+			idem.LookFirst(s, first)
 			return s.Do(t.Context(), key, f, o, fn)
-		},
+		}
+	}
+	ways := map[string]func(idem.Key, idem.Fingerprint, *idem.Options, work) (idem.Result, error){
+		"Do at once": do(false), "Do behind a look": do(true),
 	}
 	for _, level := range levels {
 		if level == pgx.Serializable && pool.Config().ConnConfig.Database == pgtest.Pool(t).Config().ConnConfig.Database {
