@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
@@ -130,4 +132,49 @@ func TestDo_SameKeyElsewhereIsAnotherKey(t *testing.T) {
 		wantResult(t, got, err, idem.Reply{Body: []byte(k.String())}, false)
 	}
 	effects.want(t, "x", len(keys))
+}
+
+// Whatever a call comes to, the next one has the connection that it had, as it was.
+func TestDo_KeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.ReadCommitted(t)
+	pool := modePoolOf(t, pgx.QueryExecModeExec, 1, new(atomic.Int64))
+	busy, holder := newKey(t), begin(t, direct, pgx.TxOptions{})
+	s, before := store(t, pool, idem.Config{}), value[string](t, pool, `SELECT current_setting('lock_timeout')`)
+	if _, err := s.DoTx(t.Context(), holder, busy, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	done, tombstone := newKey(t), newKey(t)
+	rowState{state: 2, expires: "1 h"}.put(t, direct, done)
+	rowState{state: 3, expires: "1 h"}.put(t, direct, tombstone)
+	failing := func(context.Context, pgx.Tx) (idem.Reply, error) { return idem.Reply{}, errBusiness }
+	for _, lookFirst := range []bool{false, true} {
+		for what, call := range map[string]func(ctx context.Context) (idem.Result, error){
+			"a first call": func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, newKey(t), fp, nil, reply) },
+			"its error":    func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, newKey(t), fp, nil, failing) },
+			"its panic": func(ctx context.Context) (idem.Result, error) {
+				defer func() { _ = recover() }()
+				return s.Do(ctx, newKey(t), fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { panic("as ordered") })
+			},
+			"a replay":    func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, done, fp, nil, unreached(t)) },
+			"a tombstone": func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, tombstone, fp, nil, unreached(t)) },
+			"in progress": func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, busy, fp, nil, unreached(t)) },
+			"a wait": func(ctx context.Context) (idem.Result, error) {
+				return s.Do(ctx, busy, fp, &idem.Options{Wait: 20 * time.Millisecond}, unreached(t))
+			},
+		} {
+			idem.LookFirst(s, lookFirst)
+			_, _ = call(t.Context())
+			if n := pool.Stat().NewConnsCount(); n != 1 {
+				t.Fatalf("%s, look first = %t: the call's connection is gone", what, lookFirst)
+			}
+			var left int
+			var lockTimeout string
+			err := pool.QueryRow(t.Context(), `SELECT count(*), current_setting('lock_timeout') FROM pg_locks
+				WHERE pid = pg_backend_pid() AND locktype = 'advisory'`).Scan(&left, &lockTimeout)
+			if err != nil || left != 0 || lockTimeout != before {
+				t.Errorf("%s, look first = %t: it left %d locks and a lock_timeout of %s, %v", what, lookFirst, left, lockTimeout, err)
+			}
+		}
+	}
 }
