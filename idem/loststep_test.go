@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/gatepost/gatepost/idem"
@@ -80,6 +81,26 @@ func TestLost_CtxThatEndsAtEachStepOfTheClaim(t *testing.T) {
 				_, err := store(t, direct, idem.Config{}).Do(t.Context(), key, fp, nil, reply)
 				return err == nil
 			})
+		}
+	}
+}
+
+// A server without room has none for the next connection either.
+func TestLost_NotRepeatedOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	exec(t, poolWith(t, pgtest.Owner(t, url)), `
+		CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '53100'; END $$;
+		CREATE TRIGGER full_disk BEFORE INSERT ON gatepost.idempotency_keys FOR EACH ROW EXECUTE FUNCTION public.full()`)
+	var log logged
+	s := store(t, pgtest.Connect(t, url), idem.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	for _, lookFirst := range []bool{false, true} {
+		idem.LookFirst(s, lookFirst)
+		_, err := s.Do(t.Context(), newKey(t), fp, nil, unreached(t))
+		wantErr(t, err, idem.ErrUnavailable)
+		wantState(t, err, "53100")
+		if text := log.String(); text != "" {
+			t.Errorf("look first = %t: tried again: %s", lookFirst, text)
 		}
 	}
 }
