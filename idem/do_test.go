@@ -15,6 +15,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -138,7 +139,9 @@ func TestDo_SameKeyElsewhereIsAnotherKey(t *testing.T) {
 func TestDo_KeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.ReadCommitted(t)
-	pool := modePoolOf(t, pgx.QueryExecModeExec, 1, new(atomic.Int64))
+	pool := modePoolOf(t, pgx.QueryExecModeExec, 1, new(atomic.Int64), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { t.Errorf("the server says: %s", n.Message) }
+	})
 	busy, holder := newKey(t), begin(t, direct, pgx.TxOptions{})
 	s, before := store(t, pool, idem.Config{}), value[string](t, pool, `SELECT current_setting('lock_timeout')`)
 	if _, err := s.DoTx(t.Context(), holder, busy, fp, nil, reply); err != nil {
@@ -156,6 +159,10 @@ func TestDo_KeepsItsConnection(t *testing.T) {
 				defer func() { _ = recover() }()
 				return s.Do(ctx, newKey(t), fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { panic("as ordered") })
 			},
+			"the end of its ctx": func(ctx context.Context) (idem.Result, error) {
+				ctx, cancel := context.WithCancel(ctx)
+				return s.Do(ctx, newKey(t), fp, nil, func(context.Context, pgx.Tx) (idem.Reply, error) { cancel(); return created, nil })
+			},
 			"a replay":    func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, done, fp, nil, unreached(t)) },
 			"a tombstone": func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, tombstone, fp, nil, unreached(t)) },
 			"in progress": func(ctx context.Context) (idem.Result, error) { return s.Do(ctx, busy, fp, nil, unreached(t)) },
@@ -165,15 +172,15 @@ func TestDo_KeepsItsConnection(t *testing.T) {
 		} {
 			idem.LookFirst(s, lookFirst)
 			_, _ = call(t.Context())
-			if n := pool.Stat().NewConnsCount(); n != 1 {
-				t.Fatalf("%s, look first = %t: the call's connection is gone", what, lookFirst)
-			}
 			var left int
 			var lockTimeout string
 			err := pool.QueryRow(t.Context(), `SELECT count(*), current_setting('lock_timeout') FROM pg_locks
 				WHERE pid = pg_backend_pid() AND locktype = 'advisory'`).Scan(&left, &lockTimeout)
 			if err != nil || left != 0 || lockTimeout != before {
 				t.Errorf("%s, look first = %t: it left %d locks and a lock_timeout of %s, %v", what, lookFirst, left, lockTimeout, err)
+			}
+			if n := pool.Stat().NewConnsCount(); n != 1 {
+				t.Fatalf("%s, look first = %t: its connection is gone", what, lookFirst)
 			}
 		}
 	}
