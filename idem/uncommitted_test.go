@@ -10,6 +10,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // While the first one runs, its row can't be seen, so a second one with another
@@ -38,6 +39,23 @@ func TestUncommitted_FailFastIsInProgressAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantFree(t, s, key)
+	}
+}
+
+// The lock says that it is running: it is asked, and not waited for, not even for a moment.
+func TestUncommitted_FailFastWaitsForNoLock(t *testing.T) {
+	t.Parallel()
+	var waits lockTimeouts
+	pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = &waits })
+	s, key, holder := store(t, pool, idem.Config{}), newKey(t), begin(t, pool, pgx.TxOptions{})
+	if _, err := s.DoTx(t.Context(), holder, key, fp, nil, reply); err != nil {
+		t.Fatal(err)
+	}
+	for way, call := range waysToCall(t, pool, s) {
+		_, err := call(key, fp, nil, unreached(t))
+		if n := waits.n.Load(); !errors.Is(err, idem.ErrInProgress) || n != 0 {
+			t.Fatalf("%s: %v, and %d statements waited for a lock", way, err, n)
+		}
 	}
 }
 
@@ -174,29 +192,39 @@ func TestUncommitted_RowOfAnyKindDecidesAfterTheWait(t *testing.T) {
 func TestUncommitted_RowThatSomebodyElseWritesIsInProgress(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
+	expired := rowState{state: 2, expires: "-1 s"}
 	for way, call := range waysToCall(t, pool, store(t, pool, idem.Config{})) {
-		key := newKey(t)
-		rowState{state: 2, expires: "-1 s"}.put(t, pool, key)
-		tx := begin(t, pool, pgx.TxOptions{})
-		if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE key = $1 FOR UPDATE`, key.Key); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		_, err := call(key, fp, nil, unreached(t))
-		if took := time.Since(began); !errors.Is(err, idem.ErrInProgress) || took > 3*time.Second {
-			t.Errorf("%s: %v after %s, want ErrInProgress", way, err, took)
-		}
-		result := make(chan error, 1)
-		go func() {
-			_, err := call(key, fp, &idem.Options{Wait: 20 * time.Second}, reply)
-			result <- err
-		}()
-		waitBlocked(t, pool, tx)
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-result; err != nil {
-			t.Errorf("%s: waited for it: %v", way, err)
+		for what, write := range map[string]func(tx pgx.Tx, key idem.Key){
+			"locked": func(tx pgx.Tx, key idem.Key) {
+				expired.put(t, pool, key)
+				if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE key = $1 FOR UPDATE`, key.Key); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"inserted": func(tx pgx.Tx, key idem.Key) { expired.put(t, tx, key) },
+		} {
+			key, tx := newKey(t), begin(t, pool, pgx.TxOptions{})
+			write(tx, key)
+			began := time.Now()
+			_, err := call(key, fp, nil, unreached(t))
+			if took := time.Since(began); !errors.Is(err, idem.ErrInProgress) || took > 3*time.Second {
+				t.Errorf("%s, %s: %v after %s, want ErrInProgress", way, what, err, took)
+			}
+			result := make(chan error, 1)
+			go func() {
+				_, err := call(key, fp, &idem.Options{Wait: 20 * time.Second}, reply)
+				result <- err
+			}()
+			waitBlocked(t, pool, tx)
+			if _, err := tx.Exec(t.Context(), `SELECT pg_sleep(0.2)`); err != nil { // longer than FailFast waits
+				t.Fatal(err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-result; err != nil {
+				t.Errorf("%s, %s: waited for it: %v", way, what, err)
+			}
 		}
 	}
 }
