@@ -34,3 +34,32 @@ func TestClaim_TakesWhatTheTableSaysWithoutALookBefore(t *testing.T) {
 		}
 	}
 }
+
+// A claim at once is refused by a row of its own key, whatever it says, and by no other's.
+func TestClaim_AtOnceIsRefusedByItsOwnRowOnly(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, cell := range cells {
+		if cell.row == nil {
+			continue
+		}
+		key := newKey(t)
+		cell.row.put(t, pool, key)
+		for _, k := range []idem.Key{
+			key, {Operation: key.Operation, Scope: "another", Key: key.Key}, {Operation: "another", Scope: key.Scope, Key: key.Key},
+			{Operation: key.Operation, Scope: key.Scope, Key: key.Key + "-another"},
+		} {
+			tx := begin(t, pool, pgx.TxOptions{})
+			_, err := idemdb.New(tx).KeyClaim(t.Context(), idemdb.KeyClaimParams{
+				Operation: k.Operation, Scope: string(k.Scope), Key: k.Key, Fingerprint: fp[:], FingerprintVersion: 1, Unseen: true,
+				Attempt: "0123abcd-4567-4abc-8def-0123456789ab", RetentionUs: 60e6, Lock: idem.Lock(k), LockTimeoutMs: 1000,
+			})
+			if refused := errors.Is(err, pgx.ErrNoRows); refused != (k == key) || err != nil && !refused {
+				t.Errorf("%s, claim of %s: %v", cell.name, k, err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
