@@ -120,3 +120,44 @@ func TestDo_ClaimsAtOnceAlsoBehindADuplicate(t *testing.T) {
 		}
 	}
 }
+
+// Who uses a key for another request may go on with that: it is looked for, as a replay is.
+func TestDo_LooksFirstBehindAMismatch(t *testing.T) {
+	t.Parallel()
+	pool, trips := counting(t)
+	s, key := store(t, pool, idem.Config{}), newKey(t)
+	rowState{state: 2, expires: "1 h"}.put(t, pool, key)
+	_, err := s.Do(t.Context(), key, idem.FingerprintOf(nil), nil, unreached(t))
+	wantErr(t, err, idem.ErrMismatch)
+	for i, want := range []int64{3, 2} {
+		if got := trips(s); got != want {
+			t.Errorf("first call %d behind it took %d round trips, want %d", i+1, got, want)
+		}
+	}
+}
+
+// What a claim writes is written again by its reply, which leaves the indexes alone where
+// that came within a second.
+func TestDoTx_StoresItsReplyWithoutAnIndexEntry(t *testing.T) {
+	t.Parallel()
+	pool := ownDatabase(t) // the page has room
+	s := store(t, pool, idem.Config{})
+	waitUntil(t, "a call that takes less than a second", func() bool {
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := s.DoTx(t.Context(), tx, newKey(t), fp, nil, reply); err != nil {
+			t.Fatal(err)
+		}
+		var updated, hot int
+		var quick bool
+		err := tx.QueryRow(t.Context(), `SELECT pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_hot_updated(c),
+				(SELECT done_at - created_at < interval '0.9 s' FROM gatepost.idempotency_keys)
+			FROM CAST('gatepost.idempotency_keys' AS regclass) AS c`).Scan(&updated, &hot, &quick)
+		if err != nil || updated != 1 || quick && hot != 1 {
+			t.Errorf("%d updates, %d of them HOT, %v; want one, HOT", updated, hot, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return quick
+	})
+}
