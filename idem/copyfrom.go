@@ -9,13 +9,17 @@ import (
 )
 
 // copyFrom runs a COPY of text, for which a pgx.Tx has no method: one that remembers what
-// PostgreSQL said is told. When it returns, r is read no longer.
+// PostgreSQL said is told. When it returns, r is read no longer. Its error matches that of
+// a ctx that has ended: pgconn's may be that of the connection, which it closes then.
 func (l *loading) copyFrom(ctx context.Context, r io.Reader, sql string) (pgconn.CommandTag, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	copying, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g := &gate{r: r, left: cancel}
-	tag, err := l.tx.Conn().PgConn().CopyFrom(ctx, g, sql)
+	tag, err := l.tx.Conn().PgConn().CopyFrom(copying, g, sql)
 	g.shut()
+	if err != nil && ctx.Err() != nil {
+		err = interrupted(ctx, err)
+	}
 	if tx, ok := l.tx.(interface{ note(err error) error }); ok {
 		err = tx.note(err)
 	}

@@ -2,6 +2,8 @@ package idem_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"runtime"
 	"strconv"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/gatepost/gatepost/idem"
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A source is its caller's again when CopyOnce returns, also by a context that ends while
@@ -42,6 +45,43 @@ func TestCopyOnce_ReadsNoLongerWhenItReturns(t *testing.T) {
 			<-ended
 			wantErr(t, err, context.Canceled)
 		})
+	}
+}
+
+// closing is a connection that is closed while a COPY's data are written to it, as the ctx
+// ends: a deadline in the past is pgconn's way to that.
+type closing struct {
+	net.Conn
+	end context.CancelFunc
+}
+
+func (c *closing) Write(b []byte) (int, error) {
+	if b[0] == 'd' {
+		c.end()
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// Whichever of the two pgconn meets first, the end of the ctx or what became of the
+// connection by it.
+func TestCopyOnce_OfACtxThatEndsMatchesItsError(t *testing.T) {
+	t.Parallel()
+	for what, key := range map[string]string{"straight": "bigint", "staging": "text"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		pool := poolWith(t, pgtest.URL(t), maxConns(1), func(cfg *pgxpool.Config) {
+			dial := cfg.ConnConfig.DialFunc
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return &closing{conn, cancel}, err
+			}
+		})
+		target := idem.Target{Table: table(t, pool, "id "+key+" PRIMARY KEY"), Columns: []string{"id"}, Key: []string{"id"}}
+		_, err := idem.CopyOnce(ctx, begin(t, pool, pgx.TxOptions{}), target, pgx.CopyFromRows([][]any{{"1"}}))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v, want context.Canceled, and what it came from", what, err)
+		}
 	}
 }
 
