@@ -69,22 +69,6 @@ func TestBegin_CtxThatEndsInTheMiddleLeavesNoClaim(t *testing.T) {
 	waitUntil(t, "release of the claim", func() bool { return rowOf(t, direct, key).State == 4 })
 }
 
-// "Not there" is no "never": a claim that comes after it was looked for is given back too.
-func TestBegin_ClaimThatComesLateIsGivenBack(t *testing.T) {
-	t.Parallel()
-	url, key := pgtest.Database(t), newKey(t)
-	exec(t, poolWith(t, pgtest.Owner(t, url)), `
-		CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN new; END $$;
-		CREATE TRIGGER late BEFORE INSERT ON gatepost.idempotency_keys FOR EACH ROW EXECUTE FUNCTION public.late()`)
-	direct := pgtest.Connect(t, pgtest.Direct(t, url))
-	pool, proxy := faultproxy.Pool(t, pgtest.Direct(t, url), 4)
-	s := holder(t, pool, idem.Config{Lease: time.Hour})
-	proxy.Next(faultproxy.Fault{Match: "AttemptClaim", Cut: true})
-	_, err := s.Begin(t.Context(), key, fp)
-	wantErr(t, err, idem.ErrUnavailable)
-	waitUntil(t, "release of the claim", func() bool { return rowOf(t, direct, key).State == 4 })
-}
-
 func TestBegin_CtxThatEndsInABlackHoleReturnsAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
