@@ -16,7 +16,7 @@ func TestStandby_ConnectionsToItAreReplaced(t *testing.T) {
 	f := pgtest.NewFailover(t)
 	name, table := pgtest.Name(t), table(t, f.Primary)
 	pool := f.Pool(t, 1)
-	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: 50 * time.Millisecond})
+	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: time.Second})
 	l := acquire(t, c, name, nil)
 	renewedAgain(t, f.Primary, name)
 	write := func() error {
@@ -28,7 +28,7 @@ func TestStandby_ConnectionsToItAreReplaced(t *testing.T) {
 	}
 
 	f.Break(t)
-	eventually(t, "a heartbeat that meets the standby", 30*time.Second, func() bool { return f.Visitors(t) > 0 })
+	eventually(t, "a heartbeat that meets the standby", 30*time.Second, func() bool { return f.Refusals() > 0 })
 	f.Switch(false)
 	renewedAgain(t, f.Primary, name)
 

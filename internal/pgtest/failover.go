@@ -11,6 +11,7 @@ import (
 
 	"github.com/gatepost/gatepost/internal/pgtemp"
 	"github.com/gatepost/gatepost/migrations"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -21,6 +22,7 @@ type Failover struct {
 	Primary, Standby *pgxpool.Pool
 
 	toStandby atomic.Bool
+	refusals  refusals
 }
 
 // NewFailover starts the servers, which stop when the test ends. The address leads to the
@@ -76,6 +78,7 @@ func (f *Failover) Pool(tb testing.TB, maxConns int32) *pgxpool.Pool {
 		network, address := pgconn.NetworkAddress(to.Host, to.Port)
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
+	cfg.ConnConfig.Tracer = &f.refusals
 	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -98,12 +101,25 @@ func (f *Failover) Break(tb testing.TB) {
 	}
 }
 
-// Visitors counts the connections to the standby.
-func (f *Failover) Visitors(tb testing.TB) (n int) {
-	tb.Helper()
-	err := f.Standby.QueryRow(tb.Context(), `SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`).Scan(&n)
-	if err != nil {
-		tb.Fatal(err)
+// Refusals counts what was sent in batches over Pool's connections, and those of a pool
+// of its configuration, and refused because it met a standby.
+func (f *Failover) Refusals() int { return int(f.refusals.n.Load()) }
+
+// refusals counts them, as a tracer.
+type refusals struct{ n atomic.Int64 }
+
+func (*refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*refusals) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*refusals) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (*refusals) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd knows them by BEGIN READ WRITE, which is 0A000 there, and by what writes.
+func (r *refusals) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	if refused, ok := errors.AsType[*pgconn.PgError](data.Err); ok && (refused.Code == "0A000" || refused.Code == "25006") {
+		r.n.Add(1)
 	}
-	return n
 }
