@@ -192,15 +192,10 @@ func TestFence_ExpiryIsReadAfterTheLock(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			name := pgtest.Name(t)
-			l := acquire(t, asleep(t, pool), name, nil)
-			other := lockAndLapse(t, pool, name)
-			done := make(chan error, 1)
-			go func() { done <- fence(l) }()
-			blocked(t, pool, other.Conn().PgConn().PID())
-			waitForClock(t, pool, lapseAfter)
-			commit(t, other)
-			wantErr(t, <-done, pglock.ErrExpired)
+			_, err := waitsUntilItLapsed(t, pool, func(l *pglock.Lease) func() error {
+				return func() error { return fence(l) }
+			})
+			wantErr(t, err, pglock.ErrExpired)
 		})
 	}
 }

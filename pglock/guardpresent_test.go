@@ -237,18 +237,14 @@ func TestGuard_RefusalIsFencedWithoutAServer(t *testing.T) {
 // The clock is read after the wait for the row.
 func TestGuard_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()
-	pool, lease := pgtest.Pool(t), pgtest.Name(t)
-	l := acquire(t, asleep(t, pool), lease, nil)
-	table := guardedTable(t, pool, "(note text)", byLease(lease))
-	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // else it is told by its snapshot's row
-	present(t, tx, l.Sequencer().String())
-	lock := lockAndLapse(t, pool, lease)
-	written := make(chan error, 1)
-	go func() { written <- insert(context.WithoutCancel(t.Context()), tx, table, "x") }()
-	blocked(t, pool, lock.Conn().PgConn().PID())
-	eventually(t, "the lease to lapse", 10*time.Second, func() bool { r := row(t, pool, lease); return r.Now.After(r.Expires) })
-	commit(t, lock)
-	wantGuard(t, "lapsed in the wait", <-written, "has expired")
+	pool := pgtest.Pool(t)
+	_, err := waitsUntilItLapsed(t, pool, func(l *pglock.Lease) func() error {
+		table := guardedTable(t, pool, "(note text)", byLease(l.Name()))
+		tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // else it is told by its snapshot's row
+		present(t, tx, l.Sequencer().String())
+		return func() error { return insert(context.WithoutCancel(t.Context()), tx, table, "x") }
+	})
+	wantGuard(t, "lapsed in the wait", err, "has expired")
 }
 
 // ROLLBACK TO gives the lock back, and with it what the guard found.

@@ -46,7 +46,7 @@ func client(t *testing.T, pool *pgxpool.Pool, cfg pglock.Config) *pglock.Client 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // some hold thousands
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -190,18 +190,6 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, name string) pgx.Tx {
 	return tx
 }
 
-// lapseAfter is long enough for a statement to start before.
-const lapseAfter = time.Second
-
-// lockAndLapse locks the row of a lease that lapses soon. It doesn't change the
-// row under the lock: PostgreSQL computes a changed row's expressions again after
-// the wait, and would hide a clock that is read too early.
-func lockAndLapse(t *testing.T, pool *pgxpool.Pool, name string) pgx.Tx {
-	t.Helper()
-	exec(t, pool, `UPDATE gatepost.leases SET expires_at = clock_timestamp() + $2 WHERE name = $1`, name, lapseAfter)
-	return lockRow(t, pool, name)
-}
-
 func commit(t *testing.T, tx pgx.Tx) {
 	t.Helper()
 	if err := tx.Commit(t.Context()); err != nil {
@@ -259,7 +247,7 @@ func renewedAgain(t *testing.T, pool *pgxpool.Pool, name string) {
 	t.Helper()
 	for range 2 {
 		from := row(t, pool, name).Renewed
-		eventually(t, "renewal of "+name, 10*time.Second, func() bool { return row(t, pool, name).Renewed.After(from) })
+		eventually(t, "renewal of "+name, 20*time.Second, func() bool { return row(t, pool, name).Renewed.After(from) })
 	}
 }
 

@@ -197,16 +197,12 @@ func TestClock_IsReadByTheStatementAndNotByTheTransaction(t *testing.T) {
 // fence (TestFence_ExpiryIsReadAfterTheLock).
 func TestRelease_ReadsTheClockAfterTheLock(t *testing.T) {
 	t.Parallel()
-	pool, name := pgtest.Pool(t), pgtest.Name(t)
-	l := acquire(t, client(t, pool, pglock.Config{RenewEvery: 20 * time.Second}), name, nil)
-	other := lockAndLapse(t, pool, name)
-	done := make(chan error, 1)
-	go func() { done <- l.Release(context.WithoutCancel(t.Context())) }()
-	blocked(t, pool, other.Conn().PgConn().PID())
-	waitForClock(t, pool, lapseAfter)
-	commit(t, other)
-	wantErr(t, <-done, pglock.ErrExpired)
-	if row(t, pool, name).Held {
+	pool := pgtest.Pool(t)
+	l, err := waitsUntilItLapsed(t, pool, func(l *pglock.Lease) func() error {
+		return func() error { return l.Release(context.WithoutCancel(t.Context())) }
+	})
+	wantErr(t, err, pglock.ErrExpired)
+	if row(t, pool, l.Name()).Held {
 		t.Error("the row isn't free")
 	}
 }
@@ -245,7 +241,7 @@ func TestRenew_StaysInTheHeapPage(t *testing.T) { //nolint:paralleltest // see a
 func TestRenew_NeverUndoesARelease(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	c := client(t, pool, pglock.Config{TTL: 2 * time.Second, RenewEvery: time.Millisecond})
+	c := client(t, pool, pglock.Config{RenewEvery: time.Millisecond})
 	for range 20 {
 		name := pgtest.Name(t)
 		l := acquire(t, c, name, nil)
