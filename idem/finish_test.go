@@ -206,7 +206,7 @@ func TestFinish_LeavesATombstoneForALargeBody(t *testing.T) {
 func TestFinish_OutlivesItsLease(t *testing.T) {
 	t.Parallel()
 	pool, key := pgtest.Pool(t), newKey(t)
-	a := claim(t, holder(t, pool, idem.Config{Lease: time.Second}), key)
+	a := claim(t, holder(t, pool, idem.Config{Lease: short}), key)
 	err := a.Finish(t.Context(), answer, func(pgx.Tx) error {
 		waitUntil(t, "the end of the lease", func() bool { return rowOf(t, pool, key).LeaseLeft < -200*time.Millisecond })
 		if got := begins(t, holder(t, pool, idem.Config{}), key, fp); got != isBusy {

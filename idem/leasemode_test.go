@@ -108,7 +108,7 @@ func TestTakeover_OfAHolderThatFellSilent(t *testing.T) {
 	direct, key := pgtest.Pool(t), newKey(t)
 	insert, count := notes(t, direct)
 	pool, proxy := faultproxy.Pool(t, pgtest.URL(t), 4)
-	a := claim(t, holder(t, pool, idem.Config{Lease: 2 * time.Second}), key)
+	a := claim(t, holder(t, pool, idem.Config{Lease: 6 * time.Second}), key)
 	renewed(t, direct, key, 1)
 	proxy.SetStall(true)
 	t.Cleanup(func() { proxy.SetStall(false) })

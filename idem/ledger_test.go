@@ -120,9 +120,12 @@ func waitBlocked(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
 
 func waitBlockedBy(t *testing.T, pool *pgxpool.Pool, pid uint32) {
 	t.Helper()
-	waitUntil(t, "a backend that waits", func() bool {
-		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(pid))
-	})
+	waitUntil(t, "a backend that waits", func() bool { return isBlockedBy(t, pool, pid) })
+}
+
+func isBlockedBy(t *testing.T, pool *pgxpool.Pool, pid uint32) bool {
+	t.Helper()
+	return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))`, int32(pid))
 }
 
 // atLevel is a pool whose sessions begin transactions at that level.

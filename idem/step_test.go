@@ -92,24 +92,35 @@ func TestStep_IsRefusedAfterTheLease(t *testing.T) {
 // Whoever waited for the row's lock past the end of the lease has lapsed.
 func TestStep_ReadsTheClockAfterItsLock(t *testing.T) {
 	t.Parallel()
-	pool, key := pgtest.Pool(t), newKey(t)
-	a := claim(t, holder(t, pool, idem.Config{}), key)
-	change(t, pool, key, "lease_until = clock_timestamp() + interval '1 s'")
-	tx := begin(t, pool, pgx.TxOptions{})
-	if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE operation = $1 AND scope = $2 AND key = $3 FOR UPDATE`, key.Operation, key.Scope, key.Key); err != nil {
-		t.Fatal(err)
+	pool := pgtest.Pool(t)
+	s := holder(t, pool, idem.Config{Lease: 2 * time.Minute})
+	for lasts := time.Second; lasts < 20*time.Second; lasts *= 2 { // longer where it lapses before anybody waits
+		key := newKey(t)
+		a := claim(t, s, key)
+		change(t, pool, key, fmt.Sprintf("lease_until = clock_timestamp() + interval '%f s'", lasts.Seconds()))
+		tx := begin(t, pool, pgx.TxOptions{})
+		if _, err := tx.Exec(t.Context(), `SELECT FROM gatepost.idempotency_keys WHERE operation = $1 AND scope = $2 AND key = $3 FOR UPDATE`, key.Operation, key.Scope, key.Key); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() {
+			_, err := a.Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return nil, nil })
+			result <- err
+		}()
+		waitUntil(t, "a wait for the lock, or its end", func() bool { return len(result) > 0 || isBlockedBy(t, pool, pgtest.Backend(t, tx)) })
+		inTime := len(result) == 0 && rowOf(t, pool, key).LeaseLeft > 0
+		if inTime {
+			waitUntil(t, "the end of the lease", func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; inTime {
+			wantErr(t, err, idem.ErrLapsed)
+			return
+		}
 	}
-	result := make(chan error)
-	go func() {
-		_, err := a.Step(t.Context(), "s", func(pgx.Tx) ([]byte, error) { return nil, nil })
-		result <- err
-	}()
-	waitBlocked(t, pool, tx)
-	waitUntil(t, "the end of the lease", func() bool { return rowOf(t, pool, key).LeaseLeft < 0 })
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wantErr(t, <-result, idem.ErrLapsed)
+	t.Error("it never waited before the lease lapsed")
 }
 
 // While a step is open nobody takes the key over, however long ago its lease lapsed:
