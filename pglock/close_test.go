@@ -43,7 +43,7 @@ func TestClose_WaitsForTheWorkAndKeepsItsLeaseAlive(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { first <- c.Close(ctx) }()
 	wantErr(t, <-cause, pglock.ErrClosed)
-	eventually(t, "release of what Acquire gave", 5*time.Second, func() bool { return !row(t, pool, other).Held })
+	eventually(t, "release of what Acquire gave", 20*time.Second, func() bool { return !row(t, pool, other).Held })
 	renewedAgain(t, pool, name)
 	cancel()
 	wantErr(t, <-first, context.Canceled)
