@@ -55,7 +55,8 @@ const (
 // A first call takes two round trips and what fn does, on one connection at a time. A replay
 // takes one, a SELECT, behind another replay of the store, and two behind a first call, which
 // then takes three; it locks no row and writes nothing. At SERIALIZABLE a first call takes
-// three.
+// three. Who locks the whole table of keys, as CREATE INDEX does, holds up first calls, and
+// replays behind them, until ctx ends.
 func (s *Store) Do(ctx context.Context, key Key, fp Fingerprint, opts *Options, fn func(context.Context, pgx.Tx) (Reply, error)) (Result, error) {
 	c, err := s.newCall(key, fp, opts, fn)
 	if err != nil {
