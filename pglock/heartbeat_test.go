@@ -1,7 +1,9 @@
 package pglock_test
 
 import (
+	"context"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/gatepost/gatepost/internal/pgtest"
 	"github.com/gatepost/gatepost/pglock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // short is a TTL that a test can wait for, and often an interval that lets a busy
@@ -82,6 +85,29 @@ func TestHeartbeat_SurvivesConnectionsThatGoSilent(t *testing.T) {
 		renewedAgain(t, direct, name)
 		reached(t, proxy.Next(faultproxy.Fault{Match: "LeaseRenew", Delay: 3 * time.Second}))
 	}
+	renewedAgain(t, direct, name)
+	if l.Err() != nil {
+		t.Errorf("lease is lost: %v", l.Err())
+	}
+}
+
+// A connection that is made more slowly than a try has time is one that a later try has.
+func TestHeartbeat_WaitsForAConnectionThatIsMadeSlowly(t *testing.T) {
+	t.Parallel()
+	const slowly = 350 * time.Millisecond // a try has 250 ms
+	name, direct := pgtest.Name(t), pgtest.Pool(t)
+	pool := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) {
+		dial := cfg.ConnConfig.DialFunc
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			select {
+			case <-time.After(slowly):
+				return dial(ctx, network, addr)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	})
+	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: often}), name, nil)
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
 		t.Errorf("lease is lost: %v", l.Err())
