@@ -309,7 +309,7 @@ func cpuOf(t *testing.T, pid int) time.Duration {
 func TestRun_AndItsMonitorRest(t *testing.T) {
 	t.Parallel()
 	name := pgtest.Name(t)
-	s := startRun(t, pgtest.URL(t), name, "--ttl", "1s", "--", "sh", "-c", "sleep 3; kill -KILL $$")
+	s := startRun(t, pgtest.URL(t), name, "--ttl", "10s", "--", "sh", "-c", "sleep 3; kill -KILL $$")
 	if r := s.wait(); r.code != 137 {
 		t.Error(r)
 	}
