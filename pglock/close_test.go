@@ -184,7 +184,7 @@ func TestClose_InABlackHoleReturnsWithItsCtxAndLeaksNothing(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("Close goes on") // the rest shows whether it ends with the black hole
 	}
-	if took := time.Since(began); took > 300*time.Millisecond+slack {
+	if took := time.Since(began); took > 2*time.Second { // what it would wait for takes 5 s
 		t.Errorf("Close took %s", took)
 	}
 	wantErr(t, <-working, pglock.ErrClosed)

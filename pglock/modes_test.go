@@ -196,7 +196,7 @@ func TestHeartbeat_SurvivesConnectsThatHang(t *testing.T) {
 			return dial(ctx, network, addr)
 		}
 	})
-	l := acquire(t, client(t, pool, pglock.Config{TTL: 5 * time.Second, RenewEvery: 400 * time.Millisecond}), name, nil)
+	l := acquire(t, client(t, pool, pglock.Config{TTL: long, RenewEvery: 400 * time.Millisecond}), name, nil)
 	hang.Store(3) // both places, and one more
 	renewedAgain(t, direct, name)
 	if l.Err() != nil {
