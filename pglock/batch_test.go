@@ -71,7 +71,7 @@ func (b *batches) inARow(n int, leases int64, every time.Duration) bool {
 
 func TestHeartbeat_RenewsAThousandLeasesInOneStatement(t *testing.T) {
 	t.Parallel()
-	const many, every = 1000, 2 * time.Second // a try has half of that
+	const many, every = 1000, time.Second
 	seen, pool, name := &batches{}, poolWith(t, pgtest.URL(t), maxConns(8)), pgtest.Name(t)
 	control := poolWith(t, pgtest.URL(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = seen })
 	c := client(t, pool, pglock.Config{TTL: time.Minute, RenewEvery: every, Control: control})
@@ -93,7 +93,7 @@ func TestHeartbeat_RenewsAThousandLeasesInOneStatement(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	eventually(t, "three heartbeats of one statement each", 40*time.Second, func() bool { return seen.inARow(3, many, every) })
+	eventually(t, "three heartbeats of one statement each", 20*time.Second, func() bool { return seen.inARow(3, many, every) })
 	// As the rows tell it. A beat that found no time is made up for by another.
 	eventually(t, "one transaction that has written all of them", 20*time.Second, func() bool {
 		return value[int](t, pool, `SELECT count(DISTINCT xmin::text) FROM gatepost.leases WHERE starts_with(name, $1)`, name) == 1

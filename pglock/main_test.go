@@ -46,7 +46,7 @@ func client(t *testing.T, pool *pgxpool.Pool, cfg pglock.Config) *pglock.Client 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // some hold thousands
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -247,7 +247,7 @@ func renewedAgain(t *testing.T, pool *pgxpool.Pool, name string) {
 	t.Helper()
 	for range 2 {
 		from := row(t, pool, name).Renewed
-		eventually(t, "renewal of "+name, 20*time.Second, func() bool { return row(t, pool, name).Renewed.After(from) })
+		eventually(t, "renewal of "+name, 10*time.Second, func() bool { return row(t, pool, name).Renewed.After(from) })
 	}
 }
 

@@ -69,7 +69,7 @@ func TestAcquire_IsWokenByTheRelease(t *testing.T) {
 	registered(t, pool, name, 1)
 	listening(t, pool)
 	release(t, held)
-	release(t, within(t, 20*time.Second, waiting))
+	release(t, within(t, 5*time.Second, waiting))
 	registered(t, pool, name, 0)
 }
 
@@ -108,7 +108,7 @@ func TestAcquire_PollsWithoutNotifications(t *testing.T) {
 		t.Errorf("%d rows of a client that can't be woken", n)
 	}
 	release(t, held)
-	release(t, within(t, 20*time.Second, waiting))
+	release(t, within(t, 5*time.Second, waiting))
 }
 
 func TestAcquire_ServesOneClientsWaitersInTheirOrder(t *testing.T) {
